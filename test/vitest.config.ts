@@ -1,0 +1,36 @@
+/**
+ * How the tests run.
+ *
+ * Most suites wait for a clock rather than for a core, so more files run at once than the machine has cores. Nothing is
+ * retried: a test that fails now and then is a defect of the code or of the test. With `CI` set, a skipped test fails
+ * the run, and the counts are written where `.ci/run` reads them.
+ */
+import { existsSync } from "node:fs"
+import { fileURLToPath } from "node:url"
+import { defineConfig } from "vitest/config"
+import { NoSkips } from "./house/NoSkips.ts"
+
+const ci = process.env["CI"] !== undefined
+const globalSetup = fileURLToPath(new URL("support/globalSetup.ts", import.meta.url))
+
+export default defineConfig({
+  test: {
+    root: fileURLToPath(new URL("..", import.meta.url)),
+    include: ["test/**/*.test.ts"],
+    globalSetup: existsSync(globalSetup) ? [globalSetup] : [],
+    pool: "forks",
+    maxWorkers: 4,
+    // The tests of one file start in order: a suite that wants its tests side by side says `concurrent` itself.
+    sequence: { concurrent: false },
+    testTimeout: 30_000,
+    hookTimeout: 60_000,
+    teardownTimeout: 20_000,
+    retry: 0,
+    allowOnly: false,
+    reporters: ci
+      ? ["default", new NoSkips(), ["json", {
+        outputFile: fileURLToPath(new URL("../.test-report/results.json", import.meta.url))
+      }]]
+      : ["default"]
+  }
+})
