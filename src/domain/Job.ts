@@ -1,0 +1,163 @@
+/**
+ * A job: what is asked for, and what is known about it.
+ *
+ * Instants are whole milliseconds since the epoch by the database's clock, as
+ * they stand in the API and in the tables; lengths of time end in `Ms` too.
+ */
+import { Schema } from "effect"
+import type { Backoff } from "./Backoff.ts"
+import type { JobId } from "./JobId.ts"
+import type { DeadReason, JobState } from "./JobState.ts"
+
+/** Letters, digits and `. _ : -`, so that a name is safe in logs, metrics, Redis keys and topic names. */
+export const namePattern = /^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$/
+
+const Name = Schema.String.check(Schema.isPattern(namePattern, {
+  message: "must be 1 to 128 characters of A-Z a-z 0-9 . _ : -, beginning with a letter or digit"
+}))
+
+export const JobType = Name.pipe(Schema.brand("JobType"))
+export type JobType = typeof JobType.Type
+
+export const Queue = Name.pipe(Schema.brand("Queue"))
+export type Queue = typeof Queue.Type
+
+export const queueDefault = Queue.make("default")
+
+export const priorityMax = 1_000
+export const Priority = Schema.Int.check(Schema.isBetween({ minimum: -priorityMax, maximum: priorityMax }))
+
+/** Runs that may end in failure, the first included. */
+export const attemptMax = 1_000
+export const attemptDefault = 10
+export const MaxAttempts = Schema.Int.check(Schema.isBetween({ minimum: 1, maximum: attemptMax }))
+
+/** A week. A longer run should be cut into jobs. */
+export const timeoutMaxMs = 604_800_000
+export const TimeoutMs = Schema.Int.check(Schema.isBetween({ minimum: 1, maximum: timeoutMaxMs }))
+
+/** The last millisecond of the year 9999. */
+export const instantMaxMs = 253_402_300_799_999
+export const InstantMs = Schema.Int.check(Schema.isBetween({ minimum: 0, maximum: instantMaxMs }))
+
+export const tagMax = 32
+export const Tag = Schema.String.check(Schema.isPattern(/^[\x21-\x7e]([\x20-\x7e]{0,62}[\x21-\x7e])?$/, {
+  message: "must be 1 to 64 printable ASCII characters, without a space at either end"
+}))
+export const Tags = Schema.Array(Tag).check(Schema.isMaxLength(tagMax))
+
+/** Printable ASCII without spaces, at most 255 characters. */
+export const IdempotencyKey = Schema.String.check(Schema.isPattern(/^[\x21-\x7e]{1,255}$/, {
+  message: "must be 1 to 255 printable ASCII characters without spaces"
+}))
+
+/** Bytes of one payload as JSON text. */
+export const payloadMaxBytes = 1_048_576
+
+/** An Idempotency-Key, with the fingerprint of the request that first used it. */
+export interface KeyClaim {
+  readonly key: string
+  readonly fingerprint: string
+}
+
+/** A job as it is submitted, defaults filled in. The id is drawn before the first attempt to store it. */
+export interface NewJob {
+  readonly id: JobId
+  readonly type: JobType
+  readonly queue: Queue
+  /** JSON text, already checked: it can be stored and read back without loss. */
+  readonly payload: string
+  readonly priority: number
+  readonly maxAttempts: number
+  readonly backoff: Backoff
+  readonly timeoutMs: number | null
+  /** `null`, or a time in the past, means now. */
+  readonly runAtMs: number | null
+  readonly tags: ReadonlyArray<string>
+  readonly key: KeyClaim | null
+  readonly resubmittedFrom: JobId | null
+}
+
+/** One failed run. */
+export interface JobError {
+  readonly attempt: number
+  readonly epoch: number
+  readonly worker: string
+  readonly claimedAtMs: number
+  readonly atMs: number
+  readonly name: string
+  readonly message: string
+}
+
+/** Something off the happy path. What a kind says besides is in its optional fields. */
+export interface JobEvent {
+  readonly kind: "lease_lost" | "released" | "stale_write" | "cancel_requested" | "retried"
+  readonly epoch: number
+  readonly worker: string | null
+  readonly atMs: number
+  /** `lease_lost`. */
+  readonly claimedAtMs?: number
+  /** `lease_lost`: when the lease was last renewed. */
+  readonly lastSeenMs?: number
+  /** `lease_lost`: whether it counts towards the crash-loop limit. */
+  readonly counted?: boolean
+  /** `stale_write`: the outcome that was refused. */
+  readonly outcome?: string
+  /** `stale_write`. */
+  readonly currentEpoch?: number
+}
+
+/** A job as a reader sees it. */
+export interface Job {
+  readonly id: JobId
+  readonly type: JobType
+  readonly queue: Queue
+  readonly priority: number
+  readonly state: JobState
+  /** The payload as a JSON value. */
+  readonly payload: unknown
+  readonly tags: ReadonlyArray<string>
+  readonly attempts: number
+  readonly maxAttempts: number
+  readonly backoff: Backoff
+  readonly timeoutMs: number | null
+  readonly runAtMs: number
+  readonly createdAtMs: number
+  readonly startedAtMs: number | null
+  readonly finishedAtMs: number | null
+  readonly worker: string | null
+  readonly epoch: number
+  readonly deliveries: number
+  readonly leaseLosses: number
+  readonly staleWrites: number
+  readonly reason: DeadReason | null
+  readonly result: unknown
+  readonly errors: ReadonlyArray<JobError>
+  readonly errorsOmitted: number
+  readonly events: ReadonlyArray<JobEvent>
+  readonly eventsOmitted: number
+  readonly resubmittedFrom: JobId | null
+  readonly resubmittedAs: JobId | null
+}
+
+/** What a worker gets with a claim: all it needs to run the job, and nothing else. */
+export interface ClaimedJob {
+  readonly id: JobId
+  readonly epoch: number
+  readonly type: JobType
+  readonly queue: Queue
+  readonly payload: unknown
+  /** Failures so far. */
+  readonly attempts: number
+  readonly maxAttempts: number
+  readonly backoff: Backoff
+  readonly timeoutMs: number | null
+  /** This delivery included: 1 on the first. */
+  readonly deliveries: number
+  readonly leaseLosses: number
+  /** The caller's Idempotency-Key, if there was one. */
+  readonly key: string | null
+}
+
+/** The same for every delivery of a job: what a handler gives to a provider as its idempotency key. */
+export const effectKey = (job: Pick<ClaimedJob, "id" | "key">): string => job.key ?? job.id

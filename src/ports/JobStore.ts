@@ -1,0 +1,258 @@
+/**
+ * Port: where jobs are kept, and the only place where their state changes.
+ *
+ * Laws, which `test/contracts/JobStoreContract.ts` holds every adapter to:
+ *
+ *  1. A submitted job is found by `get`, and a job submitted again under its id changes nothing and answers the same.
+ *  2. One Idempotency-Key is one job, under any concurrency: later submits answer `Replayed`, or `KeyMismatch` if
+ *     their fingerprint differs. Refused entries of a batch that is not atomic leave the others alone; an atomic
+ *     batch stores everything or nothing.
+ *  3. A job is under at most one current claim. A claim raises the epoch by exactly one, counts a delivery, and takes
+ *     ready jobs of the asked types in the order of their rank, at most `limit` of them and at most `bytes` of payload
+ *     (but always one). Paused queues and jobs that are not due are not ready.
+ *  4. A claim asked again under its lease takes nothing further: `recall` answers what it took and moves the token;
+ *     `abandon` hands all of it back and charges nothing, also when it took nothing.
+ *  5. A job with two losses or more is claimed alone, and only if `freeSlots` is above zero.
+ *  6. `settle` writes only under the current claim: id, epoch, lease and `running`, checked by the writing statement.
+ *     A repeat is known by its claim, whatever it carries, and answers `Settled`, also after the job has moved on. A
+ *     write whose epoch was lost or cancelled, or was settled under another lease, answers `Stale` and is counted and
+ *     shown on the job. A job that somebody locks answers `Undecided`, and the others of the batch are settled.
+ *  7. `attempts` counts the steps `fail` and `die` and no others.
+ *  8. `reclaim` takes a lease only if its token is the given one, gives back exactly its running jobs, each once, and
+ *     leaves no running job without its lease. What it takes can no longer be settled under the old claim. A lease
+ *     under which nothing runs goes away without a loss. Reclaimed jobs keep their place in the order.
+ *  9. A lease's record goes only by a statement that sees no running job under it (`endLeases`, `reclaim`, `abandon`).
+ * 10. `verify` says whether a lease's record stands, which jobs run under it and which claims were cut off, and moves
+ *     its token. It revives nothing.
+ * 11. `cancel` ends a waiting or a running job; a running one names the claim that was cut off. Nothing leaves
+ *     `completed` or `dead`.
+ * 12. Every change of state is a step of `domain/JobState.ts`; any other is refused and changes nothing.
+ * 13. A job that is dead is announced by `deadLetters` until `announced` was told so.
+ * 14. `list` walks with a cursor: no job twice, and none missed that was there before the first page and matches
+ *     throughout.
+ *
+ * Time is the store's own: lengths go in, instants come out. No method hangs: each has a deadline of the adapter's, and
+ * then fails with `JobStoreUnavailable`. What was sent may still take effect; that is why submits carry ids, claims
+ * carry leases, and settles may be repeated.
+ */
+import { Context, type Effect, Schema } from "effect"
+import type { LeaseId } from "../domain/Claim.ts"
+import type { ClaimedJob, Job, JobType, NewJob, Queue } from "../domain/Job.ts"
+import type { JobId } from "../domain/JobId.ts"
+import type { DeadReason, JobState } from "../domain/JobState.ts"
+import type { Settlement } from "../domain/Outcome.ts"
+import type { RecordedLease } from "../domain/Watch.ts"
+
+/** The store did not answer, or not in time. Whether the operation took effect is not known. Perhaps later. */
+export class JobStoreUnavailable extends Schema.TaggedError<JobStoreUnavailable>()("JobStoreUnavailable", {
+  operation: Schema.String,
+  cause: Schema.Defect()
+}) {}
+
+/** The answer to one entry of a submit, in the order of the entries. */
+export type Submitted =
+  | { readonly _tag: "Created"; readonly id: JobId; readonly createdAtMs: number; readonly runAtMs: number }
+  /** The key is known, with the same fingerprint. */
+  | { readonly _tag: "Replayed"; readonly id: JobId }
+  /** The key is known, with another fingerprint. */
+  | { readonly _tag: "KeyMismatch"; readonly id: JobId }
+  /** Somebody's open transaction holds the key. Perhaps later. */
+  | { readonly _tag: "KeyLocked" }
+  /** The store cannot hold this entry, however often it is asked. */
+  | { readonly _tag: "Refused"; readonly message: string }
+  /** Another entry of the same atomic batch was refused. */
+  | { readonly _tag: "Aborted" }
+
+export interface SubmitAnswer {
+  readonly answers: ReadonlyArray<Submitted>
+  /** Whether the store has woken the workers itself, so that publishing would say it twice. */
+  readonly announced: boolean
+}
+
+export interface ClaimRequest {
+  readonly lease: LeaseId
+  readonly leaseMs: number
+  /** For people; the lease is what fences. */
+  readonly worker: string
+  readonly types: ReadonlyArray<JobType>
+  /** Absent: all queues. */
+  readonly queues?: ReadonlyArray<Queue>
+  /** How many jobs there is room for. */
+  readonly limit: number
+  /** How many of these would start at once. A suspect job is only taken into such a slot. */
+  readonly freeSlots: number
+  /** Bytes of payload there is room for. */
+  readonly bytes: number
+  /** Only jobs that have been ready for longer than this. */
+  readonly readyForMs?: number
+}
+
+/** What became of a claim by ids. Ids in neither list are final, running, held back or unknown: drop them. */
+export interface ClaimedIds {
+  readonly claimed: ReadonlyArray<ClaimedJob>
+  readonly notYetDue: ReadonlyArray<{ readonly id: JobId; readonly runAtMs: number }>
+}
+
+export type Settled =
+  /** Recorded now, or found recorded; `state` is what the record says the run led to. */
+  | { readonly _tag: "Settled"; readonly repeated: boolean }
+  | { readonly _tag: "Stale"; readonly currentEpoch: number }
+  /** Not known yet: somebody has the row locked. Ask again, alone. */
+  | { readonly _tag: "Undecided" }
+
+export type Verified =
+  | {
+    readonly _tag: "Stands"
+    readonly lease: LeaseId
+    readonly running: ReadonlyArray<{ readonly id: JobId; readonly epoch: number }>
+    readonly revoked: ReadonlyArray<{ readonly id: JobId; readonly epoch: number; readonly reason: string }>
+  }
+  | { readonly _tag: "Gone"; readonly lease: LeaseId }
+
+export interface LeaseRecord extends RecordedLease {
+  readonly worker: string
+  readonly jobs: number
+}
+
+export interface LeaseLook {
+  /** Changes when the server that answers is another one, or was restarted: what was watched before proves nothing. */
+  readonly incarnation: string
+  readonly leases: ReadonlyArray<LeaseRecord>
+}
+
+export type Reclaimed =
+  | {
+    readonly _tag: "Reclaimed"
+    readonly lease: LeaseId
+    readonly worker: string
+    readonly jobs: ReadonlyArray<{ readonly id: JobId; readonly type: JobType; readonly state: JobState }>
+  }
+  /** The token has moved: it is alive. */
+  | { readonly _tag: "Moved"; readonly lease: LeaseId }
+  | { readonly _tag: "Gone"; readonly lease: LeaseId }
+  /** Somebody has one of its rows locked. Ask again. */
+  | { readonly _tag: "Locked"; readonly lease: LeaseId }
+
+export type Cancelled =
+  | {
+    readonly _tag: "Cancelled"
+    readonly job: Job
+    readonly cutOff: { readonly lease: LeaseId; readonly epoch: number } | null
+  }
+  | { readonly _tag: "NotFound" }
+  | { readonly _tag: "Refused"; readonly state: JobState }
+
+export type Rebooked =
+  | { readonly _tag: "Rebooked"; readonly job: Job }
+  | { readonly _tag: "NotFound" }
+  | { readonly _tag: "Refused"; readonly state: JobState }
+
+export type Resubmitted =
+  | { readonly _tag: "Created"; readonly job: Job }
+  | { readonly _tag: "NotFound" }
+  | { readonly _tag: "Refused"; readonly state: JobState }
+
+export interface ListRequest {
+  readonly state?: JobState
+  readonly type?: JobType
+  readonly queue?: Queue
+  readonly tag?: string
+  readonly limit: number
+  readonly offset: number
+  /** The `next` of an earlier page. */
+  readonly before?: JobId
+}
+
+export interface ListPage {
+  readonly jobs: ReadonlyArray<Job>
+  /** `null` at the end; a short or empty page may have one. */
+  readonly next: JobId | null
+}
+
+export interface Counts {
+  readonly byState: Readonly<Record<JobState, number>>
+  readonly byType: Readonly<Record<string, number>>
+  readonly byQueue: Readonly<Record<string, number>>
+  readonly asOfMs: number
+}
+
+export interface Promoted {
+  readonly jobs: ReadonlyArray<{ readonly id: JobId; readonly type: JobType; readonly queue: Queue }>
+  /** How long until the next one is due; `null` where nothing waits. */
+  readonly nextInMs: number | null
+  /** Whether the store has woken the workers itself. */
+  readonly announced: boolean
+}
+
+export interface DeadLetter {
+  readonly id: JobId
+  readonly type: JobType
+  readonly queue: Queue
+  readonly reason: DeadReason
+  readonly attempts: number
+  readonly diedAtMs: number
+}
+
+export interface Pruned {
+  readonly jobs: number
+  readonly keys: number
+  /** Whether there may be more to prune at once. */
+  readonly more: boolean
+}
+
+type Answer<A> = Effect.Effect<A, JobStoreUnavailable>
+
+export class JobStore extends Context.Service<JobStore, {
+  readonly submit: (
+    jobs: ReadonlyArray<NewJob>,
+    options: { readonly atomic: boolean }
+  ) => Answer<SubmitAnswer>
+
+  /** Takes ready jobs in order. An empty array means none are ready. */
+  readonly claim: (request: ClaimRequest) => Answer<ReadonlyArray<ClaimedJob>>
+  /** Takes those of `ids` that may run now: for transports that carry ids. */
+  readonly claimIds: (request: ClaimRequest & { readonly ids: ReadonlyArray<JobId> }) => Answer<ClaimedIds>
+  /** What a claim under this lease took, if its answer was lost. */
+  readonly recall: (lease: LeaseId) => Answer<ReadonlyArray<ClaimedJob>>
+  /** Hands back whatever runs under these leases, at no cost. */
+  readonly abandon: (leases: ReadonlyArray<LeaseId>) => Answer<void>
+
+  readonly settle: (settlements: ReadonlyArray<Settlement>) => Answer<ReadonlyArray<Settled>>
+  /** Lets go of the records of leases under which nothing runs any more. */
+  readonly endLeases: (leases: ReadonlyArray<LeaseId>) => Answer<void>
+  readonly verify: (leases: ReadonlyArray<LeaseId>) => Answer<ReadonlyArray<Verified>>
+
+  readonly look: Answer<LeaseLook>
+  readonly reclaim: (
+    lapsed: ReadonlyArray<{ readonly lease: LeaseId; readonly token: string }>,
+    options: {
+      /** Whether these losses count towards the crash-loop limit. */
+      readonly counted: boolean
+      readonly lossesMax: number
+    }
+  ) => Answer<ReadonlyArray<Reclaimed>>
+
+  readonly cancel: (id: JobId) => Answer<Cancelled>
+  readonly retry: (id: JobId) => Answer<Rebooked>
+  readonly resubmit: (id: JobId, as: JobId) => Answer<Resubmitted>
+
+  /** The jobs that exist among `ids`, in no particular order. */
+  readonly get: (ids: ReadonlyArray<JobId>) => Answer<ReadonlyArray<Job>>
+  readonly list: (request: ListRequest) => Answer<ListPage>
+  readonly counts: Answer<Counts>
+  /** The store's clock. */
+  readonly now: Answer<number>
+
+  /** Makes jobs ready that are due, oldest first. */
+  readonly promote: (limit: number) => Answer<Promoted>
+  /** Makes those of `ids` ready that are due. */
+  readonly promoteIds: (ids: ReadonlyArray<JobId>) => Answer<Promoted>
+  readonly deadLetters: (limit: number) => Answer<ReadonlyArray<DeadLetter>>
+  readonly announced: (ids: ReadonlyArray<JobId>) => Answer<void>
+  /** Deletes one batch of what is final for longer than this, and of keys whose time is over. */
+  readonly prune: (options: {
+    readonly completedMs: number
+    readonly deadMs: number
+    readonly limit: number
+  }) => Answer<Pruned>
+}>()("deadman/ports/JobStore") {}

@@ -1,0 +1,43 @@
+/**
+ * Port: which processes there are, for people.
+ *
+ * Nothing is decided by it: no lease, claim or reclaim looks here.
+ *
+ * Laws, which `test/contracts/SessionsContract.ts` holds every adapter to:
+ *
+ * 1. `report` makes the process appear in `list`, and replaces what it said before.
+ * 2. `totals` are the sums of the counters of all processes that ever reported, the gone ones included.
+ * 3. A process that has not reported for `staleMs` is not in `list`; its counters stay in `totals`.
+ */
+import { Context, type Effect, Schema } from "effect"
+
+export class SessionsUnavailable extends Schema.TaggedError<SessionsUnavailable>()("SessionsUnavailable", {
+  operation: Schema.Literals(["report", "list", "totals", "leave"]),
+  cause: Schema.Defect()
+}) {}
+
+export interface Session {
+  /** Random per boot. */
+  readonly name: string
+  readonly role: "server" | "worker"
+  readonly version: string
+  readonly handlers: ReadonlyArray<string>
+  readonly slots: number
+  readonly running: number
+  readonly runaways: number
+  readonly draining: boolean
+  /** Counted since the process started. */
+  readonly counters: Readonly<Record<string, number>>
+}
+
+export interface ListedSession extends Session {
+  readonly startedAtMs: number
+  readonly seenAtMs: number
+}
+
+export class Sessions extends Context.Service<Sessions, {
+  readonly report: (session: Session) => Effect.Effect<void, SessionsUnavailable>
+  readonly leave: (name: string) => Effect.Effect<void, SessionsUnavailable>
+  readonly list: (staleMs: number) => Effect.Effect<ReadonlyArray<ListedSession>, SessionsUnavailable>
+  readonly totals: Effect.Effect<Readonly<Record<string, number>>, SessionsUnavailable>
+}>()("deadman/ports/Sessions") {}

@@ -1,0 +1,74 @@
+/**
+ * Whether each background loop makes progress.
+ *
+ * Readiness asks for progress, not for connectivity: a loop that is alive but
+ * deaf beats no more, and after its limit the process says so. A loop beats
+ * after each round that did what it is for, also when there was nothing to do.
+ */
+import { Clock, Context, Effect, Layer } from "effect"
+
+export interface LoopStatus {
+  readonly name: string
+  /** `null` before the first round. */
+  readonly lastOkMsAgo: number | null
+  readonly ok: boolean
+}
+
+export interface Loop {
+  /** A round went well. */
+  readonly beat: Effect.Effect<void>
+}
+
+export class Loops extends Context.Service<Loops, {
+  /** Announces a loop that must beat at least every `limitMs`. */
+  readonly register: (name: string, limitMs: number) => Effect.Effect<Loop>
+  readonly status: Effect.Effect<ReadonlyArray<LoopStatus>>
+  /** Says a reason for which the process is not ready, until it is cleared. */
+  readonly setReason: (name: string, reason: string | null) => Effect.Effect<void>
+  readonly reasons: Effect.Effect<ReadonlyArray<string>>
+}>()("deadman/programs/Loops") {}
+
+interface Entry {
+  readonly limitMs: number
+  readonly sinceNanos: bigint
+  lastNanos: bigint | null
+}
+
+const make = Effect.sync(() => {
+  const loops = new Map<string, Entry>()
+  const reasons = new Map<string, string>()
+  const millis = (nanos: bigint) => Number(nanos / 1_000_000n)
+
+  const register: Loops["Service"]["register"] = Effect.fnUntraced(function*(name, limitMs) {
+    const entry: Entry = { limitMs, sinceNanos: yield* Clock.monotonicTimeNanos, lastNanos: null }
+    loops.set(name, entry)
+    return {
+      beat: Effect.map(Clock.monotonicTimeNanos, (nanos) => {
+        entry.lastNanos = nanos
+      })
+    }
+  })
+
+  const status = Effect.map(Clock.monotonicTimeNanos, (nanos) =>
+    Array.from(loops, ([name, entry]): LoopStatus => ({
+      name,
+      lastOkMsAgo: entry.lastNanos === null ? null : millis(nanos - entry.lastNanos),
+      ok: entry.lastNanos !== null && millis(nanos - entry.lastNanos) <= entry.limitMs
+    })))
+
+  return Loops.of({
+    register,
+    status,
+    setReason: (name, reason) =>
+      Effect.sync(() => {
+        if (reason === null) {
+          reasons.delete(name)
+        } else {
+          reasons.set(name, reason)
+        }
+      }),
+    reasons: Effect.sync(() => Array.from(reasons.values()))
+  })
+})
+
+export const layer: Layer.Layer<Loops> = Layer.effect(Loops, make)
