@@ -1,0 +1,121 @@
+/**
+ * A real Postgres in a data folder, shared by every process started with that folder, kept between runs.
+ *
+ * Having it is being a member. Whoever comes first starts the server; the others join; the last to leave stops it.
+ * All three happen under one lock. The server outlives a killed member, and the next start takes it over; a killed
+ * server is started again, by its members while there are any. Shutdown is the scope closing, upwards: the watch
+ * ends, then the member leaves.
+ */
+import { Duration, Effect, Redacted, Schedule, type Scope } from "effect"
+import { mkdirSync, statSync, writeFileSync } from "node:fs"
+import { dirname, join, resolve } from "node:path"
+import * as Account from "./Account.ts"
+import * as Binaries from "./Binaries.ts"
+import * as Cluster from "./Cluster.ts"
+import { attempt, EmbeddedPostgresFailed } from "./EmbeddedPostgresFailed.ts"
+import * as FolderLock from "./FolderLock.ts"
+import * as Members from "./Members.ts"
+import * as Postmaster from "./Postmaster.ts"
+
+export { EmbeddedPostgresFailed }
+
+export interface Options {
+  readonly dataDir: string
+  /** Server settings on top of ours, for tests. */
+  readonly settings?: Readonly<Record<string, string>> | undefined
+  /** Where the npm package with the programs is, if not where npm put it. */
+  readonly programs?: string | undefined
+}
+
+export interface EmbeddedPostgres {
+  readonly url: Redacted.Redacted
+  readonly port: number
+  /** The server's process when it was acquired; a watch may have replaced it since. */
+  readonly pid: number
+  /** Whether this process started it, rather than joined it. */
+  readonly started: boolean
+}
+
+const watchEvery = Duration.seconds(1)
+
+const prepareFolder = (dataDir: string) =>
+  attempt(`use the folder ${dataDir}`, () => {
+    let parent = dirname(dataDir)
+    while (statSync(parent, { throwIfNoEntry: false }) === undefined) parent = dirname(parent)
+    mkdirSync(dirname(dataDir), { recursive: true })
+    if (mkdirSync(dataDir, { recursive: true, mode: 0o700 }) === undefined) return
+    // Made by root inside somebody's project, it is still that somebody's.
+    Account.give(dataDir, parent)
+    // It holds a password, and lies in a project's folder by default.
+    writeFileSync(join(dataDir, ".gitignore"), "*\n")
+    Account.give(join(dataDir, ".gitignore"), dataDir)
+  })
+
+/** What is on disk, without starting anything. */
+export const open = Effect.fn("EmbeddedPostgres.open")(function*(
+  options: Options
+): Effect.fn.Return<Cluster.Cluster, EmbeddedPostgresFailed> {
+  const dataDir = resolve(options.dataDir)
+  yield* prepareFolder(dataDir)
+  const data = Cluster.dataOf(dataDir)
+  const account = yield* attempt(`use the folder ${dataDir}`, () => Account.choose(dataDir, data))
+  const binaries = yield* Binaries.prepare({ account, dataDir, root: options.programs })
+  return { dataDir, data, log: join(dataDir, "postgres.log"), account, binaries, settings: options.settings ?? {} }
+})
+
+export const urlOf = (port: number, password: string): Redacted.Redacted =>
+  Redacted.make(`postgres://${Cluster.role}:${password}@127.0.0.1:${port}/${Cluster.database}`)
+
+const leave = (cluster: Cluster.Cluster, member: string) =>
+  FolderLock.withLock(cluster.dataDir)(Effect.gen(function*() {
+    const others = yield* attempt("leave", () => {
+      Members.unregister(member)
+      return Members.countOthers(cluster.dataDir, member)
+    })
+    if (others === 0) yield* Postmaster.stop(cluster)
+  })).pipe(
+    Effect.catch((error) =>
+      // The folder may be gone by now; whatever is left running, the next start takes over.
+      Effect.sync(() => Members.unregister(member)).pipe(
+        Effect.andThen(Effect.logWarning(`Postgres may be left running: ${error.message}`))
+      )
+    )
+  )
+
+/** Starts again what died while it has members. Its url cannot change under them, so its port may not either. */
+const watch = (cluster: Cluster.Cluster, port: number) =>
+  Effect.gen(function*() {
+    yield* Postmaster.boundLog(cluster)
+    const now = yield* Postmaster.running(cluster)
+    if (now._tag === "Some") return
+    yield* Effect.logWarning(`the Postgres of ${cluster.dataDir} is gone; starting it again`)
+    const again = yield* FolderLock.withLock(cluster.dataDir)(Postmaster.ensure(cluster))
+    if (again.port !== port) {
+      yield* Effect.logError(`Postgres came back on port ${again.port} instead of ${port}: restart this process`)
+    }
+  }).pipe(
+    Effect.catch((error) => Effect.logError(error.message)),
+    Effect.repeat(Schedule.spaced(watchEvery))
+  )
+
+export const acquire = Effect.fn("EmbeddedPostgres.acquire")(function*(
+  options: Options
+): Effect.fn.Return<EmbeddedPostgres, EmbeddedPostgresFailed, Scope.Scope> {
+  const cluster = yield* open(options)
+  const member = yield* Effect.acquireRelease(
+    attempt(`use the folder ${cluster.dataDir}`, () => {
+      const file = Members.register(cluster.dataDir)
+      Account.give(dirname(file), cluster.dataDir)
+      return file
+    }),
+    (member) => leave(cluster, member)
+  )
+  const running = yield* FolderLock.withLock(cluster.dataDir)(Effect.gen(function*() {
+    yield* attempt(`use the folder ${cluster.dataDir}`, () => Members.countOthers(cluster.dataDir, member))
+    yield* Cluster.ensure(cluster)
+    return yield* Postmaster.ensure(cluster)
+  }))
+  const password = yield* Cluster.password(cluster)
+  yield* Effect.forkScoped(watch(cluster, running.port))
+  return { ...running, url: urlOf(running.port, password) }
+})
