@@ -49,7 +49,7 @@ export class LeaseRegister extends Context.Service<LeaseRegister, {
   ) => Effect.Effect<ReadonlyArray<Renewal>, LeaseRegisterUnavailable>
   readonly release: (leases: ReadonlyArray<LeaseId>) => Effect.Effect<void, LeaseRegisterUnavailable>
   readonly look: (leases: ReadonlyArray<LeaseId>) => Effect.Effect<RegisterLook, LeaseRegisterUnavailable>
-  /** Whether the mark was made. */
-  readonly markLapsed: (lease: LeaseId, token: string) => Effect.Effect<boolean, LeaseRegisterUnavailable>
+  /** Whether the mark was made. A `null` token: only if the lease is not known here. */
+  readonly markLapsed: (lease: LeaseId, token: string | null) => Effect.Effect<boolean, LeaseRegisterUnavailable>
   readonly flag: (leases: ReadonlyArray<LeaseId>) => Effect.Effect<void, LeaseRegisterUnavailable>
 }>()("deadman/ports/LeaseRegister") {}
