@@ -7,7 +7,7 @@
 import { Effect } from "effect"
 import { JobStore } from "../../ports/JobStore.ts"
 import { Transport } from "../../ports/Transport.ts"
-import * as Steady from "../Steady.ts"
+import * as Steady from "../process/Steady.ts"
 import { KeeperConfig } from "./KeeperConfig.ts"
 
 const batch = 200

@@ -10,7 +10,7 @@ import { Duration, Effect, Queue } from "effect"
 import { DelayedJobs } from "../../ports/DelayedJobs.ts"
 import { JobStore, type Promoted } from "../../ports/JobStore.ts"
 import { Transport } from "../../ports/Transport.ts"
-import * as Steady from "../Steady.ts"
+import * as Steady from "../process/Steady.ts"
 import { KeeperConfig } from "./KeeperConfig.ts"
 
 const batch = 1_000

@@ -6,7 +6,7 @@
  */
 import { Duration, Effect } from "effect"
 import { JobStore } from "../../ports/JobStore.ts"
-import * as Steady from "../Steady.ts"
+import * as Steady from "../process/Steady.ts"
 import { KeeperConfig } from "./KeeperConfig.ts"
 
 const batch = 1_000

@@ -14,8 +14,8 @@ import { Clock, Duration, Effect, Ref } from "effect"
 import * as Watch from "../../domain/Watch.ts"
 import { JobStore, type LeaseLook, type LeaseRecord } from "../../ports/JobStore.ts"
 import { LeaseRegister } from "../../ports/LeaseRegister.ts"
-import * as Meters from "../Meters.ts"
-import * as Steady from "../Steady.ts"
+import * as Meters from "../process/Meters.ts"
+import * as Steady from "../process/Steady.ts"
 import { KeeperConfig } from "./KeeperConfig.ts"
 
 const millis = Effect.map(Clock.monotonicTimeNanos, (nanos) => Number(nanos / 1_000n) / 1_000)

@@ -26,7 +26,7 @@ export class Loops extends Context.Service<Loops, {
   /** Says a reason for which the process is not ready, until it is cleared. */
   readonly setReason: (name: string, reason: string | null) => Effect.Effect<void>
   readonly reasons: Effect.Effect<ReadonlyArray<string>>
-}>()("deadman/programs/Loops") {}
+}>()("deadman/programs/process/Loops") {}
 
 interface Entry {
   readonly limitMs: number
