@@ -7,7 +7,7 @@
  */
 import { Duration, Effect } from "effect"
 import { spawn } from "node:child_process"
-import { randomBytes } from "node:crypto"
+import { randomBytes, randomInt } from "node:crypto"
 import {
   chmodSync,
   chownSync,
@@ -187,8 +187,8 @@ export const password = (cluster: Cluster): Effect.Effect<string, EmbeddedPostgr
     () => readFileSync(join(cluster.dataDir, "postgres", "password"), "utf8").trim()
   )
 
-/** The port of `preferred`, or one that is free where there is none: 0 fails only when all are taken. */
-const listen = (preferred: number): Effect.Effect<number | undefined, EmbeddedPostgresFailed> =>
+/** `port` if it is free, or for 0 any port that is. */
+const free = (port: number): Effect.Effect<number | undefined, EmbeddedPostgresFailed> =>
   Effect.callback<number | undefined, EmbeddedPostgresFailed>((resume) => {
     const server = createServer()
     server.on(
@@ -196,12 +196,24 @@ const listen = (preferred: number): Effect.Effect<number | undefined, EmbeddedPo
       (cause) =>
         resume(codeOf(cause) === "EADDRINUSE" ? Effect.succeed(undefined) : Effect.fail(failed("find a port", cause)))
     )
-    server.listen({ host: "127.0.0.1", port: preferred, exclusive: true }, () => {
+    server.listen({ host: "127.0.0.1", port, exclusive: true }, () => {
       const address = server.address()
       const port = address === null || typeof address === "string" ? undefined : address.port
       server.close(() => resume(Effect.succeed(port)))
     })
   })
+
+/**
+ * Below the range that systems draw the near end of a connection from: a port in it can be lost to any connection
+ * that is opened while the server is down, and the members' urls with it.
+ */
+const draw = Effect.gen(function*() {
+  for (let attempts = 0; attempts < 50; attempts++) {
+    const port = yield* free(randomInt(15_000, 32_000))
+    if (port !== undefined) return port
+  }
+  return yield* free(0)
+})
 
 /** The port of this folder: the one on record while it is free, else a new one, which is then on record. */
 export const choosePort = Effect.fn("Cluster.choosePort")(function*(cluster: Cluster) {
@@ -210,8 +222,8 @@ export const choosePort = Effect.fn("Cluster.choosePort")(function*(cluster: Clu
     const text = statSync(file, { throwIfNoEntry: false }) === undefined ? "" : readFileSync(file, "utf8").trim()
     return /^\d{1,5}$/.test(text) && Number(text) > 0 && Number(text) < 65_536 ? Number(text) : undefined
   })
-  if (recorded !== undefined && (yield* listen(recorded)) !== undefined) return recorded
-  const port = yield* listen(0)
+  if (recorded !== undefined && (yield* free(recorded)) !== undefined) return recorded
+  const port = yield* draw
   if (port === undefined) {
     return yield* new EmbeddedPostgresFailed({
       message: "The embedded Postgres finds no free port on 127.0.0.1. Stop something, or set DEADMAN_DATABASE_URL"

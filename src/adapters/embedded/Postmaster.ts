@@ -93,7 +93,7 @@ const answers = (port: number): Effect.Effect<boolean> =>
   })
 
 /** Whether `check` says yes within `limit`. */
-const until = <E>(check: Effect.Effect<boolean, E>, every: Duration.Duration, limit: Duration.Duration) =>
+const until = <E>(check: Effect.Effect<boolean, E>, every: Duration.Duration, limit: Duration.Input) =>
   check.pipe(
     Effect.repeat({ until: (yes) => yes, schedule: Schedule.spaced(every) }),
     Effect.timeoutOption(limit),
@@ -247,7 +247,8 @@ export const ensure = Effect.fn("Postmaster.ensure")(function*(
   }
 })
 
-const gone = (cluster: Cluster.Cluster, pid: number, limit: Duration.Duration) =>
+/** Waits for a server to end, for at most `limit`, and says whether it did. */
+export const gone = (cluster: Cluster.Cluster, pid: number, limit: Duration.Input) =>
   until(Effect.sync(() => !isPostmaster(cluster, pid)), pause, limit)
 
 export const signal = (pid: number, name: NodeJS.Signals): Effect.Effect<void> =>

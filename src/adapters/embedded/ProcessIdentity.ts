@@ -62,15 +62,6 @@ export const startOf = (pid: number): string | undefined => {
   }
 }
 
-export const parentOf = (pid: number): number | undefined => {
-  try {
-    const stat = readFileSync(`/proc/${pid}/stat`, "utf8")
-    return Number(stat.slice(stat.lastIndexOf(")") + 2).split(" ")[1])
-  } catch {
-    return undefined
-  }
-}
-
 /** The arguments a process was started with, or `undefined` where they cannot be seen. */
 export const argumentsOf = (pid: number): ReadonlyArray<string> | undefined => {
   if (!linux) return output("ps", ["-ww", "-o", "command=", "-p", String(pid)]).split(/\s+/)

@@ -1,0 +1,153 @@
+import { assert, describe, it } from "@effect/vitest"
+import { Effect, Schedule } from "effect"
+import { spawnSync } from "node:child_process"
+import { existsSync, readdirSync, writeFileSync } from "node:fs"
+import { createServer, type Server } from "node:net"
+import { join } from "node:path"
+import * as Members from "../../support/EmbeddedMembers.ts"
+
+const gone = (pid: number) => Members.eventually(`process ${pid} is gone`, () => !Members.exists(pid))
+
+const setUp = Effect.map(Members.folder(), (folder) => join(folder, "data"))
+
+const occupy = (port: number) =>
+  Effect.acquireRelease(
+    Effect.callback<Server>((resume) => {
+      const server = createServer()
+      server.listen({ host: "127.0.0.1", port }, () => resume(Effect.succeed(server)))
+    }),
+    (server) => Effect.sync(() => server.close())
+  )
+
+const groupOf = (pid: number) => {
+  const group = spawnSync("ps", ["-o", "pgid=", "-p", String(pid)], { encoding: "utf8" }).stdout.trim()
+  assert.match(group, /^\d+$/)
+  return group
+}
+
+describe("EmbeddedPostgres", () => {
+  it.live("two processes share one server, and the last to leave stops it", () =>
+    Effect.gen(function*() {
+      const dataDir = yield* setUp
+      const first = yield* Members.start(dataDir)
+      const one = yield* Members.serverOf(first)
+      const second = yield* Members.start(dataDir)
+      const two = yield* Members.serverOf(second)
+
+      assert.deepStrictEqual({ ...two, started: true }, one)
+      assert.isFalse(two.started)
+
+      yield* first.leave
+      yield* Members.query(two.url, "SELECT 1")
+      assert.isTrue(Members.exists(two.pid))
+
+      yield* second.leave
+      yield* gone(two.pid)
+      assert.deepStrictEqual(readdirSync(join(dataDir, "members")), [])
+      assert.isFalse(existsSync(join(dataDir, "lock")))
+    }).pipe(Effect.scoped))
+
+  it.live("the server outlives a killed member, is adopted by the next, and stopped when that one leaves", () =>
+    Effect.gen(function*() {
+      const dataDir = yield* setUp
+      const first = yield* Members.start(dataDir)
+      const one = yield* Members.serverOf(first)
+      yield* first.kill
+      assert.isTrue(Members.exists(one.pid))
+
+      const second = yield* Members.start(dataDir)
+      const two = yield* Members.serverOf(second)
+      assert.strictEqual(two.pid, one.pid)
+      assert.isFalse(two.started)
+
+      yield* second.leave
+      yield* gone(two.pid)
+    }).pipe(Effect.scoped))
+
+  it.live("committed data survive kill -9 of the server and of its member", () =>
+    Effect.gen(function*() {
+      const dataDir = yield* setUp
+      const first = yield* Members.start(dataDir)
+      const one = yield* Members.serverOf(first)
+      yield* Members.query(one.url, "CREATE TABLE kept AS SELECT generate_series(1, 1000) AS n")
+      yield* first.kill
+      process.kill(one.pid, "SIGKILL")
+
+      const second = yield* Members.start(dataDir)
+      const two = yield* Members.serverOf(second)
+      assert.isTrue(two.started)
+      assert.strictEqual(two.port, one.port)
+      assert.deepStrictEqual(yield* Members.query(two.url, "SELECT count(*)::int AS n FROM kept"), [{ n: 1000 }])
+      yield* second.leave
+      yield* gone(two.pid)
+    }).pipe(Effect.scoped))
+
+  it.live("a killed server is started again under its members", () =>
+    Effect.gen(function*() {
+      const dataDir = yield* setUp
+      const member = yield* Members.start(dataDir)
+      const one = yield* Members.serverOf(member)
+      process.kill(one.pid, "SIGKILL")
+      yield* Members.eventually("another server", () => Members.postmasterOf(dataDir) !== one.pid)
+      yield* Members.query(one.url, "SELECT 1").pipe(
+        Effect.retry({ times: 100, schedule: Schedule.spaced("100 millis") })
+      )
+      const again = Members.postmasterOf(dataDir)
+      yield* member.leave
+      yield* gone(again)
+    }).pipe(Effect.scoped))
+
+  it.live("of ten processes that start at once on an empty folder, one starts a server and nine join it", () =>
+    Effect.gen(function*() {
+      const dataDir = yield* setUp
+      const members = yield* Effect.forEach(Array.from({ length: 10 }), () => Members.start(dataDir))
+      const servers = yield* Effect.forEach(members, Members.serverOf, { concurrency: "unbounded" })
+
+      assert.strictEqual(new Set(servers.map(({ pid }) => pid)).size, 1)
+      assert.strictEqual(servers.filter(({ started }) => started).length, 1)
+
+      yield* Effect.forEach(members, (member) => member.leave, { concurrency: "unbounded" })
+      yield* gone(servers[0]!.pid)
+    }).pipe(Effect.scoped))
+
+  it.live("a postmaster.pid whose pid is now somebody else's does not keep the server from starting", () =>
+    Effect.gen(function*() {
+      const dataDir = yield* setUp
+      const first = yield* Members.start(dataDir)
+      yield* Members.serverOf(first)
+      yield* first.leave
+      const lines = [process.pid, join(dataDir, "postgres", "data"), 1, 1, "", "127.0.0.1", "1 1", "ready"]
+      writeFileSync(join(dataDir, "postgres", "data", "postmaster.pid"), `${lines.join("\n")}\n`)
+
+      const second = yield* Members.start(dataDir)
+      const two = yield* Members.serverOf(second)
+      assert.notStrictEqual(two.pid, process.pid)
+      yield* second.leave
+      yield* gone(two.pid)
+    }).pipe(Effect.scoped))
+
+  it.live("a port that somebody else took is replaced", () =>
+    Effect.gen(function*() {
+      const dataDir = yield* setUp
+      const first = yield* Members.start(dataDir)
+      const one = yield* Members.serverOf(first)
+      yield* first.leave
+      yield* occupy(one.port)
+
+      const second = yield* Members.start(dataDir)
+      const two = yield* Members.serverOf(second)
+      assert.notStrictEqual(two.port, one.port)
+      yield* Members.query(two.url, "SELECT 1")
+      yield* second.leave
+    }).pipe(Effect.scoped))
+
+  it.live("Ctrl-C to the member's group does not reach the server", () =>
+    Effect.gen(function*() {
+      const dataDir = yield* setUp
+      const member = yield* Members.start(dataDir)
+      const { pid } = yield* Members.serverOf(member)
+      assert.notStrictEqual(groupOf(pid), groupOf(member.pid))
+      yield* member.leave
+      yield* gone(pid)
+    }).pipe(Effect.scoped))
+})

@@ -1,0 +1,124 @@
+/** Real processes that share an embedded Postgres, to be stopped and killed, and a look at what they leave behind. */
+import { PgClient } from "@effect/sql-pg"
+import { Deferred, Effect, Redacted, Schedule, Schema, type Scope } from "effect"
+import { SqlClient } from "effect/sql"
+import { spawn } from "node:child_process"
+import { chmodSync, mkdtempSync, readFileSync, rmSync } from "node:fs"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
+import { fileURLToPath } from "node:url"
+
+const program = fileURLToPath(new URL("embeddedMember.ts", import.meta.url))
+
+const Line = Schema.fromJsonString(Schema.Union([
+  Schema.Struct({ pid: Schema.Int, port: Schema.Int, started: Schema.Boolean, url: Schema.String }),
+  Schema.Struct({ failed: Schema.String })
+]))
+
+export interface Member {
+  /** Its own process. */
+  readonly pid: number
+  /** What it said: the server that it has, or why it has none. */
+  readonly said: Effect.Effect<typeof Line.Type>
+  readonly leave: Effect.Effect<void>
+  readonly kill: Effect.Effect<void>
+}
+
+export const exists = (pid: number): boolean => {
+  try {
+    process.kill(pid, 0)
+    return true
+  } catch {
+    return false
+  }
+}
+
+/** Waits for a condition, for 20 s at most. */
+export const eventually = (what: string, check: () => boolean): Effect.Effect<void> =>
+  Effect.sync(check).pipe(
+    Effect.repeat({ until: (yes) => yes, schedule: Schedule.spaced("20 millis") }),
+    Effect.timeoutOrElse({ duration: "20 seconds", orElse: () => Effect.die(new Error(`never happened: ${what}`)) }),
+    Effect.asVoid
+  )
+
+/** Starts a process that becomes a member; does not wait until it is. */
+export const start = (
+  dataDir: string,
+  options: {
+    readonly programs?: string
+    readonly as?: { readonly uid: number; readonly gid: number }
+    readonly env?: Readonly<Record<string, string>>
+  } = {}
+): Effect.Effect<Member, never, Scope.Scope> =>
+  Effect.gen(function*() {
+    const said = Deferred.makeUnsafe<typeof Line.Type>()
+    const child = yield* Effect.acquireRelease(
+      Effect.sync(() =>
+        spawn(process.execPath, [program, dataDir, ...(options.programs === undefined ? [] : [options.programs])], {
+          ...options.as,
+          env: { ...process.env, ...options.env },
+          stdio: ["pipe", "pipe", "inherit"]
+        })
+      ),
+      (child) => Effect.sync(() => child.kill("SIGKILL"))
+    )
+    let text = ""
+    child.stdout.on("data", (chunk) => {
+      text += String(chunk)
+      // Log lines come on the same stream.
+      for (const line of text.split("\n").slice(0, -1)) {
+        if (line.startsWith("{")) Deferred.doneUnsafe(said, Effect.orDie(Schema.decodeUnknownEffect(Line)(line)))
+      }
+    })
+    const ended = eventually("the member ends", () => child.exitCode !== null || child.signalCode !== null)
+    return {
+      pid: child.pid ?? 0,
+      said: Deferred.await(said).pipe(
+        Effect.timeoutOrElse({
+          duration: "25 seconds",
+          orElse: () => Effect.die(new Error(`the member says nothing, but: ${text}`))
+        })
+      ),
+      leave: Effect.andThen(Effect.sync(() => child.kill("SIGTERM")), ended),
+      kill: Effect.andThen(Effect.sync(() => child.kill("SIGKILL")), ended)
+    }
+  })
+
+/** The server of a member, which must have one. */
+export const serverOf = Effect.fnUntraced(function*(member: Member) {
+  const said = yield* member.said
+  return "failed" in said ? yield* Effect.die(new Error(said.failed)) : said
+})
+
+/** Why a member, which must have failed, has no server. */
+export const failureOf = Effect.fnUntraced(function*(member: Member) {
+  const said = yield* member.said
+  return "failed" in said ? said.failed : yield* Effect.die(new Error("it has a server"))
+})
+
+export const postmasterOf = (dataDir: string): number =>
+  Number(readFileSync(join(dataDir, "postgres", "data", "postmaster.pid"), "utf8").split("\n")[0])
+
+/** A folder below `parent` that takes what still runs in it along when it goes. */
+export const folder = (parent: string = tmpdir()): Effect.Effect<string, never, Scope.Scope> =>
+  Effect.acquireRelease(
+    Effect.sync(() => {
+      const path = mkdtempSync(join(parent, "deadman-embedded-"))
+      chmodSync(path, 0o755)
+      return path
+    }),
+    (path) =>
+      Effect.sync(() => {
+        try {
+          process.kill(postmasterOf(join(path, "data")), "SIGQUIT")
+        } catch {
+          // Nothing runs, as it should be.
+        }
+        rmSync(path, { recursive: true, force: true, maxRetries: 20, retryDelay: 100 })
+      })
+  )
+
+export const query = (url: string, statement: string) =>
+  Effect.flatMap(SqlClient.SqlClient, (sql) => sql.unsafe(statement)).pipe(
+    Effect.provide(PgClient.layer({ url: Redacted.make(url), maxConnections: 1 }))
+  )

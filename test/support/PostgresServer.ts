@@ -1,0 +1,123 @@
+/**
+ * A Postgres of a test's own, in a temporary folder, to be frozen, killed and started again with real signals.
+ *
+ * Nothing of it outlives the test, however that ends: a guard waits for the end of a pipe from this process, which
+ * comes even when this process is killed, and then stops the server and deletes the folder.
+ */
+import { Clock, Effect, Option, type Redacted, type Scope } from "effect"
+import { TestClock } from "effect/testing"
+import { spawn, spawnSync } from "node:child_process"
+import { mkdtempSync, rmSync } from "node:fs"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
+import * as Cluster from "../../src/adapters/embedded/Cluster.ts"
+import * as EmbeddedPostgres from "../../src/adapters/embedded/EmbeddedPostgres.ts"
+import { type EmbeddedPostgresFailed } from "../../src/adapters/embedded/EmbeddedPostgresFailed.ts"
+import * as Postmaster from "../../src/adapters/embedded/Postmaster.ts"
+
+export interface PostgresServer {
+  /** Stays the same over every stop and start. */
+  readonly url: Redacted.Redacted
+  readonly dataDir: string
+  /** The postmaster, or none while the server is stopped. */
+  readonly pid: Effect.Effect<Option.Option<number>, EmbeddedPostgresFailed>
+  /** SIGSTOP to every process of the server: connections stay open, and nothing answers. */
+  readonly freeze: Effect.Effect<void, EmbeddedPostgresFailed>
+  readonly thaw: Effect.Effect<void, EmbeddedPostgresFailed>
+  /** As in a crash: no checkpoint, connections cut. */
+  readonly stopImmediate: Effect.Effect<void, EmbeddedPostgresFailed>
+  /** `kill -9` of the postmaster. */
+  readonly kill: Effect.Effect<void, EmbeddedPostgresFailed>
+  /** Starts it if it is stopped, and waits until it takes connections. */
+  readonly start: Effect.Effect<void, EmbeddedPostgresFailed>
+  /** A crash and a start. */
+  readonly restart: Effect.Effect<void, EmbeddedPostgresFailed>
+}
+
+/** A server is as slow as it is, whatever the clock of the test says. */
+export const live = <A, E, R>(effect: Effect.Effect<A, E, R>): Effect.Effect<A, E, R> =>
+  Effect.flatMap(Clock.Clock, (clock) => "withLive" in clock ? TestClock.withLive(effect) : effect)
+
+const guardScript = `
+cat > /dev/null
+if read -r pid < "$1/postgres/data/postmaster.pid"; then
+  kill -QUIT "$pid" && kill -CONT "$pid"
+  for i in 1 2 3 4 5 6 7 8 9 10; do kill -0 "$pid" && sleep 1; done
+fi
+rm -rf "$1"`
+
+const temporaryFolder = Effect.acquireRelease(
+  Effect.sync(() => {
+    const folder = mkdtempSync(join(tmpdir(), "deadman-test-"))
+    const guard = spawn("sh", ["-c", guardScript, "sh", folder], {
+      stdio: ["pipe", "ignore", "ignore"],
+      // Ctrl-C goes to our whole group, and the guard is what must survive it.
+      detached: true
+    })
+    guard.unref()
+    return { folder, guard }
+  }),
+  ({ folder, guard }) =>
+    Effect.sync(() => {
+      rmSync(folder, { recursive: true, force: true })
+      guard.stdin.destroy()
+    })
+)
+
+const processesOf = (postmaster: number): ReadonlyArray<number> => {
+  const { stdout } = spawnSync("ps", ["-A", "-o", "pid=,ppid="], { encoding: "utf8" })
+  return stdout.trim().split("\n")
+    .map((line) => line.trim().split(/\s+/).map(Number))
+    .filter((ids) => ids.includes(postmaster))
+    .map(([pid]) => pid ?? postmaster)
+}
+
+const make = Effect.fn("PostgresServer.make")(function*(options: {
+  readonly settings?: Readonly<Record<string, string>> | undefined
+}): Effect.fn.Return<PostgresServer, EmbeddedPostgresFailed, Scope.Scope> {
+  const { folder } = yield* temporaryFolder
+  const cluster = yield* EmbeddedPostgres.open({ dataDir: join(folder, "."), settings: options.settings })
+  yield* Cluster.ensure(cluster)
+
+  const pid = Effect.map(Postmaster.running(cluster), Option.map((running) => running.pid))
+
+  const signalAll = (name: NodeJS.Signals) =>
+    Effect.flatMap(pid, (found) =>
+      Option.isNone(found)
+        ? Effect.void
+        : Effect.forEach(processesOf(found.value), (process) => Postmaster.signal(process, name), { discard: true }))
+
+  const signalAndWait = (name: NodeJS.Signals) =>
+    Effect.flatMap(pid, (found) =>
+      Option.isNone(found)
+        ? Effect.void
+        : Postmaster.signal(found.value, name).pipe(
+          Effect.andThen(Postmaster.gone(cluster, found.value, "20 seconds")),
+          Effect.filterOrElse((gone) => gone, () => Effect.die(new Error(`Postgres survived ${name}`)))
+        ))
+
+  const thaw = signalAll("SIGCONT")
+  const start = Effect.asVoid(Postmaster.ensure(cluster))
+  const stopImmediate = Effect.andThen(thaw, signalAndWait("SIGQUIT"))
+
+  const { port } = yield* Effect.acquireRelease(
+    Postmaster.ensure(cluster),
+    () => Effect.orDie(Effect.andThen(thaw, Postmaster.stop(cluster)))
+  )
+  return {
+    url: EmbeddedPostgres.urlOf(port, yield* Cluster.password(cluster)),
+    dataDir: folder,
+    pid,
+    freeze: live(signalAll("SIGSTOP")),
+    thaw: live(thaw),
+    stopImmediate: live(stopImmediate),
+    kill: live(Effect.asVoid(signalAndWait("SIGKILL"))),
+    start: live(start),
+    restart: live(Effect.andThen(stopImmediate, start))
+  }
+})
+
+/** Starts a server of its own port and files. The scope's end stops it and deletes the files. */
+export const start = (options: {
+  readonly settings?: Readonly<Record<string, string>> | undefined
+} = {}): Effect.Effect<PostgresServer, EmbeddedPostgresFailed, Scope.Scope> => live(make(options))

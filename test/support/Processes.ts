@@ -1,0 +1,124 @@
+/**
+ * The built programs as real processes, ended with real signals.
+ *
+ * A process belongs to the scope that started it: what is left of it when the
+ * scope closes is killed, by its pid, whatever happened to the test.
+ */
+import { Duration, Effect, Schema } from "effect"
+import { type ChildProcess, spawn } from "node:child_process"
+import { createServer } from "node:net"
+import { fileURLToPath } from "node:url"
+
+export class ProgramFailed extends Schema.TaggedError<ProgramFailed>()("ProgramFailed", {
+  message: Schema.String
+}) {}
+
+const root = fileURLToPath(new URL("../..", import.meta.url))
+
+export interface Program {
+  readonly pid: number
+  readonly signal: (signal: NodeJS.Signals) => Effect.Effect<void>
+  /** The exit code, or the signal that ended it; fails if it takes longer than `within`. */
+  readonly exit: (within: Duration.Input) => Effect.Effect<number | NodeJS.Signals, ProgramFailed>
+  readonly alive: () => boolean
+  /** What it has written so far, both streams. */
+  readonly output: () => string
+  /** Milliseconds of CPU it has used, children not included. Linux only. */
+  readonly cpuMs: Effect.Effect<number>
+}
+
+const outputMax = 2_000_000
+
+/** Starts `node dist/<name>.js` with `env` on top of a clean environment. */
+export const start = Effect.fn("Processes.start")(function*(
+  name: "server" | "worker" | "load",
+  env: Readonly<Record<string, string>>,
+  args: ReadonlyArray<string> = []
+) {
+  const child = yield* Effect.acquireRelease(
+    Effect.sync((): ChildProcess =>
+      spawn(process.execPath, [`dist/${name}.js`, ...args], {
+        cwd: root,
+        env: { PATH: process.env["PATH"] ?? "", HOME: process.env["HOME"] ?? "", DEADMAN_LOG_FORMAT: "json", ...env },
+        stdio: ["ignore", "pipe", "pipe"]
+      })
+    ),
+    (child) =>
+      Effect.sync(() => {
+        if (child.exitCode === null && child.signalCode === null) {
+          child.kill("SIGCONT")
+          child.kill("SIGKILL")
+        }
+      })
+  )
+  let output = ""
+  const keep = (chunk: Buffer) => {
+    output = (output + chunk.toString()).slice(-outputMax)
+  }
+  child.stdout?.on("data", keep)
+  child.stderr?.on("data", keep)
+  const exited = new Promise<number | NodeJS.Signals>((resolve) => {
+    child.on("exit", (code, signal) => resolve(code ?? signal ?? 0))
+    child.on("error", () => resolve(-1))
+  })
+  const program: Program = {
+    pid: child.pid ?? -1,
+    signal: (signal) => Effect.sync(() => void child.kill(signal)),
+    exit: (within) =>
+      Effect.promise(() => exited).pipe(
+        Effect.timeoutOrElse({
+          duration: within,
+          orElse: () =>
+            Effect.fail(
+              new ProgramFailed({ message: `${name} did not exit in time; it said:\n${output.slice(-3_000)}` })
+            )
+        })
+      ),
+    alive: () => child.exitCode === null && child.signalCode === null,
+    output: () => output,
+    cpuMs: cpuOf(child.pid ?? -1)
+  }
+  return program
+})
+
+/** Milliseconds of CPU of a process of ours. */
+export const cpuOf = (pid: number): Effect.Effect<number> =>
+  Effect.promise(() => import("node:fs/promises")).pipe(
+    Effect.flatMap((fs) => Effect.promise(() => fs.readFile(`/proc/${pid}/stat`, "utf8"))),
+    Effect.map((stat) => {
+      const fields = stat.slice(stat.lastIndexOf(")") + 2).split(" ")
+      return (Number(fields[11]) + Number(fields[12])) * 10
+    })
+  )
+
+export const freePort: Effect.Effect<number> = Effect.callback<number>((resume) => {
+  const probe = createServer()
+  probe.listen(0, "127.0.0.1", () => {
+    const address = probe.address()
+    probe.close(() => resume(Effect.succeed(typeof address === "object" && address !== null ? address.port : 0)))
+  })
+})
+
+/** Waits until `ready` holds, asking every `every`; fails with `what` after `within`. */
+export const eventually = <E, R>(
+  what: string | (() => string),
+  ready: Effect.Effect<boolean, E, R>,
+  within: Duration.Input = "30 seconds",
+  every: Duration.Input = "50 millis"
+): Effect.Effect<void, ProgramFailed, R> =>
+  Effect.gen(function*() {
+    while (!(yield* ready.pipe(Effect.catchCause(() => Effect.succeed(false))))) {
+      yield* Effect.sleep(every)
+    }
+  }).pipe(
+    Effect.timeoutOrElse({
+      duration: within,
+      orElse: () =>
+        Effect.fail(
+          new ProgramFailed({
+            message: `did not come true within ${Duration.format(Duration.fromInputUnsafe(within))}: ` +
+              (typeof what === "string" ? what : what())
+          })
+        )
+    })
+  )
