@@ -1,0 +1,307 @@
+/**
+ * The connections to Postgres, in lanes, each statement under a deadline.
+ *
+ * A lane is a pool of its own, so that a flood of one kind of work takes no connection from another: heartbeats never
+ * queue behind claims, nor either behind a reader.
+ *
+ * A deadline must hold when the server is frozen. Interrupting a running statement waits for the driver to drain its
+ * connection, which takes seconds then; so a statement runs in a fiber of its own, and who asked waits for its answer
+ * or for the time, whichever is first. What was sent may still take effect.
+ *
+ * Errors are told apart by SQLSTATE, from a closed list. Their text never holds a connection string or a payload.
+ */
+import { PgConnection, PgPool, PgTypes } from "@effect/sql-pg"
+import { Cause, Context, Effect, Exit, Fiber, Layer, type Queue, type Redacted, Result, Schema, Scope } from "effect"
+import { SqlError } from "effect/sql"
+
+/**
+ * `hot`: submit, claim, settle. `vital`: heartbeats and the lease register. `read`: readers, people and chores.
+ * `handler`: transactions that handlers take part in.
+ */
+export type Lane = "hot" | "vital" | "read" | "handler"
+
+const Kind = Schema.Literals([
+  /** No answer, or none in time, or not now. Whether it took effect is not known. */
+  "unavailable",
+  /** A row was locked for longer than `lock_timeout`. Nothing was changed. */
+  "locked",
+  /** Lost a deadlock or a serialization race. Nothing was changed; the whole may be tried again. */
+  "deadlock",
+  /** Postgres cannot hold these values. Nothing was changed, and no retry helps. */
+  "refused",
+  /** The statement itself is wrong here: a defect, missing rights, another schema. */
+  "broken"
+])
+
+export class DatabaseFailed extends Schema.TaggedError<DatabaseFailed>()("DatabaseFailed", {
+  kind: Kind,
+  /** The SQLSTATE, if the server answered. */
+  code: Schema.NullOr(Schema.String),
+  constraint: Schema.NullOr(Schema.String),
+  message: Schema.String
+}) {}
+
+const unavailable = (message: string, code: string | null = null) =>
+  new DatabaseFailed({ kind: "unavailable", code, constraint: null, message })
+
+const kindOf = (code: string): typeof Kind.Type => {
+  if (code === "55P03") return "locked"
+  if (code === "40P01" || code === "40001") return "deadlock"
+  const group = code.slice(0, 2)
+  if (group === "22" || group === "23" || group === "54") return "refused"
+  // Connections, resources, shutdown and cancellation, a session cut for idling, a server that is read-only or lost
+  // its disk, a database that is being restored, a role that may not log in at present.
+  if (["08", "53", "57", "58", "XX", "28", "3D"].includes(group) || code === "25006" || code === "25P03") {
+    return "unavailable"
+  }
+  return "broken"
+}
+
+const messageMax = 300
+
+/** What the server said, by its code: the driver's own classes put a read-only server beside a bad value. */
+const fromSqlError = (error: SqlError.SqlError): DatabaseFailed => {
+  const fields = error.reason.cause as { code?: unknown; constraint?: unknown; message?: unknown } | undefined
+  const code = typeof fields?.code === "string" ? fields.code : null
+  const message = String(fields?.message ?? error.message).slice(0, messageMax)
+  if (code !== null && /^[0-9A-Z]{5}$/.test(code)) {
+    return new DatabaseFailed({
+      kind: kindOf(code),
+      code,
+      constraint: typeof fields?.constraint === "string" ? fields.constraint : null,
+      message
+    })
+  }
+  // No SQLSTATE: the connection failed, or a value could not be encoded, which only our own statements can cause.
+  const encoding = fields instanceof PgTypes.CodecError
+  return new DatabaseFailed({ kind: encoding ? "broken" : "unavailable", code, constraint: null, message })
+}
+
+type Params = ReadonlyArray<unknown>
+
+/** One connection, inside a transaction. */
+export interface Session {
+  readonly query: <Row extends object>(
+    text: string,
+    params?: Params
+  ) => Effect.Effect<ReadonlyArray<Row>, DatabaseFailed>
+}
+
+export interface Notification {
+  readonly channel: string
+  readonly payload: string
+}
+
+export class Database extends Context.Service<Database, {
+  /** One statement, prepared by its text. Rows are as the driver decodes them: cast `bigint` to `float8`. */
+  readonly query: <Row extends object>(
+    lane: Lane,
+    text: string,
+    params?: Params,
+    options?: { readonly deadlineMs?: number | undefined }
+  ) => Effect.Effect<ReadonlyArray<Row>, DatabaseFailed>
+
+  /** Commits when `body` succeeds, rolls back when it fails or the deadline for all of it passes. */
+  readonly transaction: <A, E>(
+    lane: Lane,
+    body: (session: Session) => Effect.Effect<A, E>,
+    options?: { readonly deadlineMs?: number | undefined }
+  ) => Effect.Effect<A, E | DatabaseFailed>
+
+  /** On a connection of its own. The queue fails when that is lost. */
+  readonly listen: (
+    channel: string
+  ) => Effect.Effect<Queue.Dequeue<Notification, SqlError.SqlError>, DatabaseFailed, Scope.Scope>
+}>()("deadman/adapters/postgres/Database") {}
+
+export interface Config {
+  readonly url: Redacted.Redacted
+  /** Connections for `hot`. */
+  readonly storePool?: number
+  /** Connections for `handler`. */
+  readonly handlerPool?: number
+  /** The longest a claim, submit or settle may run: below one lease. */
+  readonly hotTimeoutMs?: number
+  readonly applicationName?: string
+}
+
+interface LaneSettings {
+  readonly connections: number
+  readonly statementMs: number
+  readonly idleInTransactionMs: number
+}
+
+/** A settle or submit that waits longer for a row than this takes it for somebody else's problem. */
+export const lockTimeoutMs = 250
+
+/** What the client waits beyond the server's own timeout, so that the server's answer is the one that counts. */
+const graceMs = 500
+
+const laneSettings = (config: Config): Record<Lane, LaneSettings> => ({
+  hot: { connections: config.storePool ?? 4, statementMs: config.hotTimeoutMs ?? 3_000, idleInTransactionMs: 1_000 },
+  vital: { connections: 2, statementMs: 1_000, idleInTransactionMs: 1_000 },
+  read: { connections: 2, statementMs: 4_000, idleInTransactionMs: 1_000 },
+  handler: { connections: config.handlerPool ?? 3, statementMs: 10_000, idleInTransactionMs: 10_000 }
+})
+
+/** What every connection is opened with. */
+export const connectionOptions = (
+  config: Pick<Config, "url" | "applicationName">,
+  parameters: Readonly<Record<string, string>>
+): PgConnection.Config => ({
+  url: config.url,
+  applicationName: config.applicationName ?? "deadman",
+  connectTimeout: 3_000,
+  keepAlive: 10_000,
+  startupParameters: parameters
+})
+
+const laneParameters = (settings: LaneSettings): Record<string, string> => ({
+  // The cost of a walk over an index of unknown size starts the compiler, which takes longer than the claim.
+  jit: "off",
+  // A plan made for an empty table reads all of a full one.
+  plan_cache_mode: "force_custom_plan",
+  statement_timeout: String(settings.statementMs),
+  lock_timeout: String(lockTimeoutMs),
+  idle_in_transaction_session_timeout: String(settings.idleInTransactionMs),
+  // A statement whose client went away ends soon and holds no rows. Servers on Windows refuse the setting.
+  ...(process.platform === "win32" ? {} : { client_connection_check_interval: "1000" })
+})
+
+/** Runs `work` on its own and waits for it for so long. Nobody waits for its interruption. */
+const underDeadline = <A, E>(
+  work: Effect.Effect<A, E>,
+  deadlineMs: number
+): Effect.Effect<A, E | DatabaseFailed> =>
+  Effect.uninterruptibleMask((restore) =>
+    Effect.flatMap(
+      Effect.forkDetach(Effect.interruptible(work), { startImmediately: true }),
+      (fiber) =>
+        restore(Effect.raceFirst(
+          Fiber.await(fiber),
+          Effect.as(Effect.sleep(deadlineMs), null)
+        )).pipe(
+          Effect.ensuring(Effect.sync(() => fiber.interruptUnsafe())),
+          Effect.flatMap((exit): Effect.Effect<A, E | DatabaseFailed> => {
+            if (exit === null) return Effect.fail(unavailable(`no answer within ${deadlineMs} ms`))
+            // The pool was closed under it; who asked was not interrupted.
+            if (Exit.isFailure(exit) && Cause.hasInterruptsOnly(exit.cause)) {
+              return Effect.fail(unavailable("the connections are closed"))
+            }
+            return exit
+          })
+        )
+    )
+  )
+
+const run = <Row extends object>(connection: PgConnection.PgConnection, text: string, params: Params) =>
+  Effect.mapBoth(connection.query(text, params), {
+    onFailure: fromSqlError,
+    onSuccess: (result) => result.rows as unknown as ReadonlyArray<Row>
+  })
+
+const transact = <A, E>(
+  connection: PgConnection.PgConnection,
+  body: (session: Session) => Effect.Effect<A, E>
+): Effect.Effect<A, E | DatabaseFailed> =>
+  Effect.gen(function*() {
+    yield* run(connection, "BEGIN", [])
+    const value = yield* body({ query: (text, params = []) => run(connection, text, params) }).pipe(
+      // Interrupted, the connection is given up with the transaction in it, which the server then rolls back.
+      Effect.tapCause((cause) =>
+        Cause.hasInterrupts(cause) ? Effect.void : Effect.ignore(run(connection, "ROLLBACK", []))
+      )
+    )
+    const commit = yield* Effect.mapError(connection.query("COMMIT"), fromSqlError)
+    if (commit.command === "ROLLBACK") {
+      return yield* unavailable("COMMIT was answered with ROLLBACK")
+    }
+    return value
+  })
+
+const make = Effect.fnUntraced(function*(config: Config) {
+  const settings = laneSettings(config)
+  const pool = (lane: Lane) =>
+    // The pools open connections when asked for some; to make them fails for nothing but a URL that cannot be read.
+    Effect.orDie(PgPool.make({
+      ...connectionOptions(config, laneParameters(settings[lane])),
+      maxConnections: settings[lane].connections,
+      minConnections: 0,
+      idleTimeout: 300_000
+    }))
+  const pools: Record<Lane, PgPool.PgPool> = {
+    hot: yield* pool("hot"),
+    vital: yield* pool("vital"),
+    read: yield* pool("read"),
+    handler: yield* pool("handler")
+  }
+  const deadline = (lane: Lane, options: { readonly deadlineMs?: number | undefined } | undefined) =>
+    options?.deadlineMs ?? settings[lane].statementMs + graceMs
+
+  const classified = <A, E, R>(
+    effect: Effect.Effect<A, E | SqlError.SqlError, R>
+  ): Effect.Effect<A, Exclude<E, SqlError.SqlError> | DatabaseFailed, R> =>
+    Effect.mapError(
+      effect,
+      (error) => error instanceof SqlError.SqlError ? fromSqlError(error) : error as Exclude<E, SqlError.SqlError>
+    )
+
+  const query: Database["Service"]["query"] = <Row extends object>(
+    lane: Lane,
+    text: string,
+    params: Params = [],
+    options?: { readonly deadlineMs?: number | undefined }
+  ) =>
+    underDeadline(
+      classified(pools[lane].use((connection) => run<Row>(connection, text, params))),
+      deadline(lane, options)
+    )
+
+  const transaction: Database["Service"]["transaction"] = (lane, body, options) =>
+    underDeadline(
+      Effect.scoped(Effect.flatMap(classified(pools[lane].reserve), (connection) =>
+        transact(connection, body).pipe(
+          // An unfinished transaction must not go back into the pool.
+          Effect.onInterrupt(() => pools[lane].invalidate(connection))
+        ))),
+      deadline(lane, options)
+    )
+
+  const listen: Database["Service"]["listen"] = Effect.fnUntraced(function*(channel) {
+    const scope = yield* Scope.Scope
+    const inner = yield* Scope.fork(scope)
+    return yield* underDeadline(
+      Effect.mapError(
+        Effect.flatMap(
+          PgConnection.make(connectionOptions(config, { idle_in_transaction_session_timeout: "1000" })),
+          (connection) => connection.listen(channel)
+        ),
+        fromSqlError
+      ).pipe(Scope.provide(inner)),
+      settings.vital.statementMs + 4_000
+    ).pipe(
+      // Not waited for, like every interruption here.
+      Effect.tapError(() => Effect.forkDetach(Scope.close(inner, Exit.void)))
+    )
+  })
+
+  return Database.of({ query, transaction, listen })
+})
+
+export const layer = (config: Config): Layer.Layer<Database> => Layer.effect(Database, make(config))
+
+const arrayOf = (oid: number) => (values: ReadonlyArray<unknown>): PgTypes.Parameter =>
+  Result.getOrThrow(PgTypes.array(values, oid))
+
+/**
+ * Arrays as parameters, with their type said: the driver would infer it from the first value, and refuses an array of
+ * nothing but nulls, and one of numbers on both sides of 2^31.
+ */
+export const uuids: (values: ReadonlyArray<string | null>) => PgTypes.Parameter = arrayOf(PgTypes.OID.uuid)
+export const texts: (values: ReadonlyArray<string | null>) => PgTypes.Parameter = arrayOf(PgTypes.OID.text)
+export const ints: (values: ReadonlyArray<number | null>) => PgTypes.Parameter = arrayOf(PgTypes.OID.int4)
+export const bools: (values: ReadonlyArray<boolean | null>) => PgTypes.Parameter = arrayOf(PgTypes.OID.bool)
+/** For `bigint`, as `float8`: whole milliseconds are exact in it, and it costs no BigInt. Cast it in the statement. */
+export const longs: (values: ReadonlyArray<number | null>) => PgTypes.Parameter = arrayOf(PgTypes.OID.float8)
+/** One `bigint`, as `float8`. A bare number would be a type of another width on each side of 2^31. */
+export const long = (value: number | null): PgTypes.Parameter => PgTypes.float8(value)
