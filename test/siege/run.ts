@@ -1,0 +1,63 @@
+/** `node test/siege/run.ts <name> [--short]`: one siege on the built programs, its findings and figures. */
+import { NodeRuntime } from "@effect/platform-node"
+import { Console, Effect } from "effect"
+import * as Sieges from "./Sieges.ts"
+
+const sieges = {
+  kills: {
+    long: () =>
+      Sieges.kills({
+        jobs: 2_000,
+        kills: 20,
+        every: "2 seconds",
+        workers: 3,
+        threads: 20,
+        leaseMs: 5_000,
+        sleepMaxMs: 3_000
+      }),
+    short: () =>
+      Sieges.kills({
+        jobs: 300,
+        kills: 5,
+        every: "1500 millis",
+        workers: 3,
+        threads: 16,
+        leaseMs: 2_000,
+        sleepMaxMs: 1_500
+      })
+  },
+  zombie: { long: () => Sieges.zombie({ leaseMs: 5_000 }), short: () => Sieges.zombie({ leaseMs: 2_000 }) },
+  keys: {
+    long: () => Sieges.keys({ rounds: 100, width: 50 }),
+    short: () => Sieges.keys({ rounds: 10, width: 50 })
+  },
+  sigterm: { long: () => Sieges.sigterm({ drainMs: 10_000 }), short: () => Sieges.sigterm({ drainMs: 2_000 }) },
+  outage: {
+    long: () => Sieges.outage({ rounds: 5, awayMs: 30_000, leaseMs: 5_000 }),
+    short: () => Sieges.outage({ rounds: 1, awayMs: 5_000, leaseMs: 2_000 })
+  },
+  idle: { long: () => Sieges.idle({ seconds: 30, jobs: 50 }), short: () => Sieges.idle({ seconds: 5, jobs: 10 }) },
+  lostAnswers: {
+    long: () => Sieges.lostAnswers({ losses: 200, freezes: 10, leaseMs: 2_000 }),
+    short: () => Sieges.lostAnswers({ losses: 30, freezes: 1, leaseMs: 1_500 })
+  }
+}
+
+const isSiege = (name: string | undefined): name is keyof typeof sieges => name !== undefined && name in sieges
+
+const main = Effect.gen(function*() {
+  const name = process.argv[2]
+  if (!isSiege(name)) {
+    return yield* Effect.die(new Error(`which siege? one of: ${Object.keys(sieges).join(", ")}`))
+  }
+  const report: Sieges.Report = yield* process.argv.includes("--short") ? sieges[name].short() : sieges[name].long()
+  for (const { detail, held, law } of report.findings) {
+    yield* Console.log(`${held ? "held  " : "BROKEN"}  ${law}${detail === "" ? "" : `  (${detail})`}`)
+  }
+  yield* Console.log(JSON.stringify(report.figures))
+  if (report.findings.some(({ held }) => !held)) {
+    process.exitCode = 1
+  }
+})
+
+NodeRuntime.runMain(Effect.scoped(main))

@@ -1,0 +1,73 @@
+/**
+ * A TCP proxy on loopback that loses answers: what the client sent arrives and
+ * takes effect, and then the connection is gone.
+ */
+import { Effect, type Scope } from "effect"
+import { connect, createServer, type Server, type Socket } from "node:net"
+
+export interface CuttingProxy {
+  readonly port: number
+  /** The next `n` answers are lost, one connection each. */
+  readonly loseAnswers: (n: number) => Effect.Effect<void>
+  /** How many were lost so far. */
+  readonly lost: Effect.Effect<number>
+}
+
+export const make = (target: { readonly port: number }): Effect.Effect<CuttingProxy, never, Scope.Scope> =>
+  Effect.gen(function*() {
+    let toLose = 0
+    let lost = 0
+    const sockets = new Set<Socket>()
+    const serve = (client: Socket) => {
+      const server = connect(target.port, "127.0.0.1")
+      const end = () => {
+        client.destroy()
+        server.destroy()
+        sockets.delete(client)
+        sockets.delete(server)
+      }
+      sockets.add(client).add(server)
+      // The greeting is not an answer: a connection is only cut once it has been asked something.
+      let asked = 0
+      client.on("data", (chunk) => {
+        asked += 1
+        server.write(chunk)
+      })
+      server.on("data", (chunk) => {
+        if (toLose > 0 && asked > 3) {
+          toLose -= 1
+          lost += 1
+          end()
+        } else {
+          client.write(chunk)
+        }
+      })
+      for (const socket of [client, server]) {
+        socket.setNoDelay(true)
+        socket.on("error", end)
+        socket.on("close", end)
+      }
+    }
+    const listening = yield* Effect.acquireRelease(
+      Effect.callback<Server>((resume) => {
+        const server = createServer(serve)
+        server.listen(0, "127.0.0.1", () => resume(Effect.succeed(server)))
+      }),
+      (server) =>
+        Effect.sync(() => {
+          server.close()
+          for (const socket of sockets) {
+            socket.destroy()
+          }
+        })
+    )
+    const address = listening.address()
+    return {
+      port: typeof address === "object" && address !== null ? address.port : 0,
+      loseAnswers: (n) =>
+        Effect.sync(() => {
+          toLose += n
+        }),
+      lost: Effect.sync(() => lost)
+    }
+  })
