@@ -1,0 +1,298 @@
+/**
+ * Submits share their commits.
+ *
+ * Keyed submits go apart from unkeyed ones, since a key that somebody's open transaction holds makes a statement wait.
+ * Ids are drawn before anything is sent, so a flush whose outcome is not known is sent again under the same ids, until
+ * its callers have run out of time. One fiber watches the deadlines, and only while somebody waits: a store that hangs
+ * cannot make a caller hang.
+ *
+ * Shutdown is the scope closing, upwards: new submits are refused, those under way get their answers, within the time
+ * that a submit has anyway.
+ */
+import { Cause, Clock, Effect, Exit, FiberSet, Layer, Random, Semaphore } from "effect"
+import type { Job, NewJob } from "../../domain/Job.ts"
+import type { JobId } from "../../domain/JobId.ts"
+import type { DelayedJobs } from "../../ports/DelayedJobs.ts"
+import { JobStore, type Submitted } from "../../ports/JobStore.ts"
+import { type Answered, type JobDraft, Submitter, SubmitUnavailable } from "../../ports/Submitter.ts"
+import type { Transport } from "../../ports/Transport.ts"
+import * as Meters from "../process/Meters.ts"
+import * as Announcer from "./Announcer.ts"
+import * as JobIds from "./JobIds.ts"
+import * as Lane from "./Lane.ts"
+
+/** How long a caller waits at most. */
+export const deadlineMs = 4_000
+/** An atomic batch may be thousands of rows. */
+export const batchDeadlineMs = 10_000
+/** Atomic batches under way, and those that wait for their turn. */
+export const batchesMax = 2
+export const batchesWaitingMax = 16
+
+const rowOverheadBytes = 400
+const tick = "100 millis"
+
+const bytesOf = (job: NewJob) => job.payload.length + rowOverheadBytes
+
+/** The first of each key, and those that repeat one within the flush. */
+const leaders = (entries: ReadonlyArray<Lane.Entry>) => {
+  const byKey = new Map<string, Lane.Entry>()
+  const first: Array<Lane.Entry> = []
+  const repeats: Array<{ readonly entry: Lane.Entry; readonly leader: Lane.Entry }> = []
+  for (const entry of entries) {
+    const key = entry.job.key
+    const leader = key === null ? undefined : byKey.get(key.key)
+    if (leader === undefined) {
+      first.push(entry)
+      if (key !== null) {
+        byKey.set(key.key, entry)
+      }
+    } else {
+      repeats.push({ entry, leader })
+    }
+  }
+  return { first, repeats }
+}
+
+const make = Effect.gen(function*() {
+  const store = yield* JobStore
+  const clock = yield* Clock.Clock
+  const draw = yield* JobIds.make
+  const announce = yield* Announcer.make
+  const fork = yield* FiberSet.makeRuntime<never, void, never>()
+  let stopping = false
+  let watching = false
+  let batches = 0
+
+  const unavailable = (reason: SubmitUnavailable["reason"]) => new SubmitUnavailable({ reason })
+  const isLate = (entry: Lane.Entry) => clock.monotonicTimeNanosUnsafe() >= entry.deadlineNanos
+
+  /** Sends the same jobs again while it is not known what became of them and somebody still waits. */
+  const persist = Effect.fnUntraced(function*(entries: ReadonlyArray<Lane.Entry>, atomic: boolean) {
+    for (let attempt = 0;; attempt++) {
+      const waiting = attempt === 0 ? entries : entries.filter((entry) => entry.answer !== null && !isLate(entry))
+      if (waiting.length === 0 || (atomic && waiting.length < entries.length)) {
+        return null
+      }
+      const exit = yield* Effect.exit(store.submit(waiting.map((entry) => entry.job), { atomic }))
+      if (Exit.isSuccess(exit)) {
+        return { waiting, answer: exit.value }
+      }
+      if (Cause.hasDies(exit.cause)) {
+        yield* Effect.logError("a submit met a defect", exit.cause)
+        return null
+      }
+      const draw = yield* Random.next
+      yield* Effect.sleep(Math.floor(50 + draw * Math.min(500, 100 * 2 ** Math.min(attempt, 4))))
+    }
+  })
+
+  /** The jobs behind replays, or `null` if the store did not say. */
+  const jobsOf = (ids: ReadonlyArray<JobId>) =>
+    ids.length === 0
+      ? Effect.succeed(new Map<JobId, Job>())
+      : store.get([...new Set(ids)]).pipe(
+        Effect.map((jobs): Map<JobId, Job> | null => new Map(jobs.map((job) => [job.id, job]))),
+        Effect.catch(() => Effect.succeed(null))
+      )
+
+  const stored = (entries: ReadonlyArray<Lane.Entry>, answers: ReadonlyArray<Submitted>) =>
+    entries.flatMap(({ job }, index) => {
+      const answer = answers[index]
+      return answer?._tag === "Created"
+        ? [{ id: job.id, type: job.type, queue: job.queue, createdAtMs: answer.createdAtMs, runAtMs: answer.runAtMs }]
+        : []
+    })
+
+  /** What the answer to the first of a key means for one that repeats it; `null` if it says nothing. */
+  const answerToRepeat = (repeat: Lane.Entry, leader: Lane.Entry, answer: Submitted): Submitted | null => {
+    if (repeat.job.key?.fingerprint === leader.job.key?.fingerprint) {
+      return answer._tag === "Created" ? { _tag: "Replayed", id: answer.id } : answer
+    }
+    return answer._tag === "Created" || answer._tag === "Replayed"
+      ? { _tag: "KeyMismatch", id: answer.id }
+      : answer._tag === "KeyLocked"
+      ? answer
+      : null
+  }
+
+  /** Answers those of `entries` of which something is known, and gives back those that need another turn. */
+  const settle = Effect.fnUntraced(function*(entries: ReadonlyArray<Lane.Entry>, atomic: boolean) {
+    const { first, repeats } = leaders(entries)
+    const done = yield* persist(first, atomic)
+    if (done === null) {
+      return []
+    }
+    const { answer, waiting } = done
+    announce(stored(waiting, answer.answers), answer.announced)
+    const answers = new Map<Lane.Entry, Submitted>()
+    for (const [index, entry] of waiting.entries()) {
+      const submitted = answer.answers[index]
+      if (submitted !== undefined) {
+        answers.set(entry, submitted)
+      }
+    }
+    const again: Array<Lane.Entry> = []
+    for (const { entry, leader } of repeats) {
+      const said = answers.get(leader)
+      const submitted = said === undefined ? null : answerToRepeat(entry, leader, said)
+      if (submitted !== null) {
+        answers.set(entry, submitted)
+      } else if (atomic) {
+        answers.set(entry, { _tag: "Aborted" })
+      } else {
+        again.push(entry)
+      }
+    }
+    const replayed = Array.from(answers.values()).flatMap((said) => said._tag === "Replayed" ? [said.id] : [])
+    const created = answer.answers.filter((said) => said._tag === "Created").length
+    yield* Meters.add("submitted", created)
+    yield* Meters.add("replayed", replayed.length)
+    // Nobody who created a job waits for the reading of somebody else's.
+    for (const [entry, said] of answers) {
+      if (said._tag !== "Replayed") {
+        Lane.answerOnce(entry, said)
+      }
+    }
+    const jobs = yield* jobsOf(replayed)
+    for (const [entry, said] of answers) {
+      if (said._tag === "Replayed") {
+        Lane.answerOnce(
+          entry,
+          jobs === null ? unavailable("store") : { _tag: "Replayed", id: said.id, job: jobs.get(said.id) ?? null }
+        )
+      }
+    }
+    return again
+  })
+
+  const makeLane = (): Lane.Lane => {
+    const lane: Lane.Lane = Lane.make((entries) => {
+      fork(
+        settle(entries, false).pipe(
+          Effect.onExit((exit) => {
+            const again = Exit.isSuccess(exit) ? new Set(exit.value) : new Set<Lane.Entry>()
+            for (const entry of entries) {
+              if (!again.has(entry)) {
+                Lane.answerOnce(entry, unavailable("store"))
+              }
+            }
+            lane.again(Array.from(again))
+            lane.landed(entries)
+            return Effect.void
+          }),
+          Effect.asVoid,
+          Effect.catchCause((cause) => Effect.logError("a flush of submits failed", cause))
+        )
+      )
+    })
+    return lane
+  }
+  const unkeyed = makeLane()
+  const keyed = makeLane()
+
+  const waiting = () => [...unkeyed.unanswered(), ...keyed.unanswered()]
+
+  const watch = Effect.gen(function*() {
+    while (true) {
+      yield* Effect.sleep(tick)
+      const entries = waiting()
+      if (entries.length === 0) {
+        watching = false
+        return
+      }
+      for (const entry of entries) {
+        if (isLate(entry)) {
+          Lane.answerOnce(entry, unavailable("store"))
+        }
+      }
+    }
+  })
+
+  const entryOf = (draft: JobDraft, lengthMs: number, answer: Lane.Entry["answer"]): Lane.Entry => {
+    const job: NewJob = { ...draft, id: draw() }
+    const deadlineNanos = clock.monotonicTimeNanosUnsafe() + BigInt(lengthMs) * 1_000_000n
+    return { job, bytes: bytesOf(job), deadlineNanos, answer }
+  }
+
+  const submitThen: Submitter["Service"]["submitThen"] = (draft, answer) => {
+    if (stopping) {
+      answer(unavailable("stopping"))
+      return
+    }
+    const lane = draft.key === null ? unkeyed : keyed
+    if (!lane.offer(entryOf(draft, deadlineMs, answer))) {
+      answer(unavailable("full"))
+      return
+    }
+    if (!watching) {
+      watching = true
+      fork(watch)
+    }
+  }
+
+  const submit: Submitter["Service"]["submit"] = (draft) =>
+    Effect.callback<Answered, SubmitUnavailable>((resume) =>
+      submitThen(
+        draft,
+        (answered) => resume(answered._tag === "SubmitUnavailable" ? Effect.fail(answered) : Effect.succeed(answered))
+      )
+    )
+
+  const turns = yield* Semaphore.make(batchesMax)
+
+  const submitAll: Submitter["Service"]["submitAll"] = Effect.fnUntraced(function*(drafts) {
+    if (stopping) {
+      return yield* unavailable("stopping")
+    }
+    if (batches >= batchesMax + batchesWaitingMax) {
+      return yield* unavailable("full")
+    }
+    batches += 1
+    return yield* Effect.callback<ReadonlyArray<Answered>, SubmitUnavailable>((resume) => {
+      const answers = new Array<Answered>(drafts.length)
+      let left = drafts.length
+      const entries = drafts.map((draft, index) =>
+        entryOf(draft, batchDeadlineMs, (answered) => {
+          if (answered._tag === "SubmitUnavailable") {
+            resume(Effect.fail(answered))
+            return
+          }
+          answers[index] = answered
+          left -= 1
+          if (left === 0) {
+            resume(Effect.succeed(answers))
+          }
+        })
+      )
+      // In a fiber of its own: a caller that goes away must not leave half a batch unsaid to the workers.
+      fork(
+        turns.withPermits(1)(settle(entries, true)).pipe(
+          Effect.asVoid,
+          Effect.catchCause((cause) => Effect.logError("a batch failed", cause)),
+          Effect.ensuring(Effect.sync(() => {
+            batches -= 1
+            for (const entry of entries) {
+              Lane.answerOnce(entry, unavailable("store"))
+            }
+          }))
+        )
+      )
+    }).pipe(
+      Effect.timeoutOrElse({ duration: batchDeadlineMs, orElse: () => unavailable("store") })
+    )
+  })
+
+  yield* Effect.addFinalizer(() =>
+    Effect.gen(function*() {
+      stopping = true
+      while (waiting().length > 0 || batches > 0) {
+        yield* Effect.sleep("20 millis")
+      }
+    }).pipe(Effect.timeoutOption(batchDeadlineMs))
+  )
+
+  return Submitter.of({ submit, submitThen, submitAll, drawId: Effect.sync(draw) })
+})
+
+export const layer: Layer.Layer<Submitter, never, JobStore | Transport | DelayedJobs> = Layer.effect(Submitter, make)

@@ -1,0 +1,127 @@
+/**
+ * One lane of the group commit: what waits, and what is under way.
+ *
+ * While flushes are in flight the next one gathers, so the busier the store the larger the flush, and a lone submit
+ * leaves at once: there is no timer to wait for. A lane is plain synchronous state; the only effect is the flush.
+ */
+import type { NewJob } from "../../domain/Job.ts"
+import type { Answered, SubmitUnavailable } from "../../ports/Submitter.ts"
+
+/** Bounds of one flush, and of what may wait for one. */
+export const flushRowsMax = 1_000
+export const flushBytesMax = 4 * 1_048_576
+export const queueRowsMax = 10_000
+export const queueBytesMax = 64 * 1_048_576
+export const flightsMax = 2
+
+export interface Entry {
+  readonly job: NewJob
+  readonly bytes: number
+  /** Monotonic. */
+  readonly deadlineNanos: bigint
+  /** `null` once the caller was answered. */
+  answer: ((answered: Answered | SubmitUnavailable) => void) | null
+}
+
+export const answerOnce = (entry: Entry, answered: Answered | SubmitUnavailable): void => {
+  const answer = entry.answer
+  entry.answer = null
+  answer?.(answered)
+}
+
+export interface Lane {
+  /** Whether there was room. */
+  readonly offer: (entry: Entry) => boolean
+  /** Puts entries back in front whose turn gave no answer. */
+  readonly again: (entries: ReadonlyArray<Entry>) => void
+  /** Everything that waits or is under way and is not answered. */
+  readonly unanswered: () => ReadonlyArray<Entry>
+  /** To be called when a flush has ended. */
+  readonly landed: (entries: ReadonlyArray<Entry>) => void
+}
+
+/** `flush` starts a flush and must lead to `landed` with the same array. */
+export const make = (flush: (entries: ReadonlyArray<Entry>) => void): Lane => {
+  let queue: Array<Entry> = []
+  let head = 0
+  let queuedBytes = 0
+  let scheduled = false
+  const flights = new Set<ReadonlyArray<Entry>>()
+
+  const take = (): Array<Entry> => {
+    const taken: Array<Entry> = []
+    let bytes = 0
+    while (head < queue.length && taken.length < flushRowsMax) {
+      const entry = queue[head]!
+      if (taken.length > 0 && bytes + entry.bytes > flushBytesMax) {
+        break
+      }
+      head += 1
+      queuedBytes -= entry.bytes
+      // Whoever was answered meanwhile ran out of time: nothing was sent for it yet, and nothing will be.
+      if (entry.answer !== null) {
+        taken.push(entry)
+        bytes += entry.bytes
+      }
+    }
+    if (head === queue.length) {
+      queue = []
+      head = 0
+    } else if (head > queueRowsMax) {
+      queue = queue.slice(head)
+      head = 0
+    }
+    return taken
+  }
+
+  const pump = () => {
+    scheduled = false
+    while (flights.size < flightsMax && head < queue.length) {
+      const taken = take()
+      if (taken.length > 0) {
+        flights.add(taken)
+        flush(taken)
+      }
+    }
+  }
+
+  // What arrives in one turn of the event loop leaves in one flush.
+  const schedule = () => {
+    if (!scheduled && flights.size < flightsMax) {
+      scheduled = true
+      queueMicrotask(pump)
+    }
+  }
+
+  return {
+    offer: (entry) => {
+      if (queue.length - head >= queueRowsMax || queuedBytes + entry.bytes > queueBytesMax) {
+        return false
+      }
+      queue.push(entry)
+      queuedBytes += entry.bytes
+      schedule()
+      return true
+    },
+    again: (entries) => {
+      if (entries.length === 0) {
+        return
+      }
+      queue = [...entries, ...queue.slice(head)]
+      head = 0
+      queuedBytes += entries.reduce((sum, entry) => sum + entry.bytes, 0)
+      schedule()
+    },
+    unanswered: () => {
+      const all: Array<Entry> = []
+      for (const entries of [...flights, queue.slice(head)]) {
+        all.push(...entries.filter((entry) => entry.answer !== null))
+      }
+      return all
+    },
+    landed: (entries) => {
+      flights.delete(entries)
+      pump()
+    }
+  }
+}
