@@ -1,0 +1,4 @@
+import * as DelayedJobsMemory from "../../../src/adapters/memory/DelayedJobsMemory.ts"
+import * as DelayedJobsContract from "../../contracts/DelayedJobsContract.ts"
+
+DelayedJobsContract.suite("memory", DelayedJobsMemory.layer)
