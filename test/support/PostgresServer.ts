@@ -4,7 +4,7 @@
  * Nothing of it outlives the test, however that ends: a guard waits for the end of a pipe from this process, which
  * comes even when this process is killed, and then stops the server and deletes the folder.
  */
-import { Clock, Effect, Option, type Redacted, type Scope } from "effect"
+import { Clock, Effect, Option, type Redacted, References, type Scope } from "effect"
 import { TestClock } from "effect/testing"
 import { spawn, spawnSync } from "node:child_process"
 import { mkdtempSync, rmSync } from "node:fs"
@@ -120,4 +120,5 @@ const make = Effect.fn("PostgresServer.make")(function*(options: {
 /** Starts a server of its own port and files. The scope's end stops it and deletes the files. */
 export const start = (options: {
   readonly settings?: Readonly<Record<string, string>> | undefined
-} = {}): Effect.Effect<PostgresServer, EmbeddedPostgresFailed, Scope.Scope> => live(make(options))
+} = {}): Effect.Effect<PostgresServer, EmbeddedPostgresFailed, Scope.Scope> =>
+  live(make(options)).pipe(Effect.provideService(References.MinimumLogLevel, "Warn"))

@@ -5,18 +5,16 @@
  * is started from the npm programs and is gone after the run. The test files find both in their environment.
  */
 import { Config, Effect, Exit, Option, Redacted, Scope } from "effect"
+import * as Migrations from "../../src/adapters/postgres/Migrations.ts"
 import * as Database from "./Database.ts"
 import * as PostgresServer from "./PostgresServer.ts"
-
-// The adapter's own migrations, from the day that they exist.
-const migrate = (_url: Redacted.Redacted) => Effect.void
 
 const scope = Scope.makeUnsafe()
 
 const start = Effect.gen(function*() {
   const given = yield* Config.option(Config.Redacted("DEADMAN_TEST_DATABASE_URL"))
   const url = Option.isSome(given) ? given.value : (yield* PostgresServer.start()).url
-  const template = yield* Database.template(url, migrate)
+  const template = yield* Database.template(url, Migrations.migrate)
   process.env["DEADMAN_TEST_DATABASE_URL"] = Redacted.value(url)
   process.env["DEADMAN_TEST_TEMPLATE"] = template.name
 }).pipe(Scope.provide(scope))
