@@ -5,19 +5,17 @@
  * retried: a test that fails now and then is a defect of the code or of the test. With `CI` set, a skipped test fails
  * the run, and the counts are written where `.ci/run` reads them.
  */
-import { existsSync } from "node:fs"
 import { fileURLToPath } from "node:url"
 import { defineConfig } from "vitest/config"
 import { NoSkips } from "./house/NoSkips.ts"
 
 const ci = process.env["CI"] !== undefined
-const globalSetup = fileURLToPath(new URL("support/globalSetup.ts", import.meta.url))
 
 export default defineConfig({
   test: {
     root: fileURLToPath(new URL("..", import.meta.url)),
     include: ["test/**/*.test.ts"],
-    globalSetup: existsSync(globalSetup) ? [globalSetup] : [],
+    globalSetup: ["test/support/globalSetup.ts"],
     pool: "forks",
     maxWorkers: 4,
     // The tests of one file start in order: a suite that wants its tests side by side says `concurrent` itself.

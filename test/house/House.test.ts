@@ -7,13 +7,17 @@ import { assert, describe, it } from "@effect/vitest"
 import { execFileSync } from "node:child_process"
 import { existsSync, globSync, readFileSync } from "node:fs"
 import { basename, dirname } from "node:path"
+import { edges } from "../../src/domain/JobState.ts"
 
 const sources = globSync("{src,test}/**/*.ts").sort()
 const tests = sources.filter((file) => file.endsWith(".test.ts"))
-const ports = globSync("src/ports/*.ts").map((file) => basename(file, ".ts")).sort()
-const adapters = globSync("src/adapters/*/*.ts").filter((file) => ports.some((port) => basename(file).startsWith(port)))
 const texts = new Map(sources.map((file) => [file, readFileSync(file, "utf8")]))
 const read = (file: string) => texts.get(file) ?? readFileSync(file, "utf8")
+
+// What ports share among themselves lies beside them; a port is what a program asks for.
+const ports = sources.filter((file) => file.startsWith("src/ports/") && read(file).includes("Context.Service<"))
+  .map((file) => basename(file, ".ts"))
+const adapters = globSync("src/adapters/*/*.ts").filter((file) => ports.some((port) => basename(file).startsWith(port)))
 
 /** The lines of a file that match, as `file:line`, so that a failure can be clicked. */
 const places = (files: ReadonlyArray<string>, pattern: RegExp): ReadonlyArray<string> =>
@@ -36,8 +40,21 @@ describe("the ports", () => {
     assert.isNotEmpty(adapters, "no file of src/adapters/<technology> is named after a port")
   })
 
-  it.each(ports)("port %s has a contract", (port) => {
-    assert.include(sources, `test/contracts/${port}Contract.ts`, `write the laws of ${port} as a suite`)
+  it.each(ports)("port %s has laws that are tested where its header says", (port) => {
+    const named = /`(test\/[\w/.]+)`/.exec(read(`src/ports/${port}.ts`).split("*/")[0] ?? "")?.[1]
+    const driven = adapters.some((file) => basename(file).startsWith(port))
+    if (driven || named === undefined) {
+      assert.strictEqual(
+        named,
+        `test/contracts/${port}Contract.ts`,
+        `write the laws of ${port} as a suite, and name it`
+      )
+      assert.include(sources, named)
+    } else {
+      // A port that the programs answer has one adapter, the program itself: its own tests hold it to the laws.
+      const held = tests.some((test) => test.startsWith(named) && /\/src\/programs\//.test(read(test)))
+      assert.isTrue(held, `no test below ${named} tests a program`)
+    }
   })
 
   it.each(adapters)("adapter %s is held to its contract", (file) => {
@@ -83,8 +100,7 @@ describe("the sources", () => {
     assert.deepStrictEqual(strays, [], "ask for the port instead")
   })
 
-  it("docs/state-machine.md is the edges table", async () => {
-    const { edges } = await import("../../src/domain/JobState.ts")
+  it("docs/state-machine.md is the edges table", () => {
     const diagram = Object.entries(edges).flatMap(([from, tos]) => tos.map((to) => `  ${from} --> ${to}`)).join("\n")
     assert.include(read("docs/state-machine.md"), `stateDiagram-v2\n${diagram}\n\`\`\``, "print the table anew")
   })
