@@ -1,0 +1,137 @@
+import { assert, it } from "@effect/vitest"
+import { Effect, Ref } from "effect"
+import { TestClock } from "effect/testing"
+import { JobStore } from "../../../src/ports/JobStore.ts"
+import { LeaseRegister } from "../../../src/ports/LeaseRegister.ts"
+import * as Reaper from "../../../src/programs/keeper/Reaper.ts"
+import * as Stage from "./Stage.ts"
+
+/** What a lease is watched for before it is taken. */
+const watchMs = Stage.leaseMs + Stage.heartbeatMs
+
+const provided = <A, E, R>(effect: Effect.Effect<A, E, R>) => Effect.provide(effect, Stage.memory)
+
+it.effect("a worker that went quiet loses its job after a length and a heartbeat, and not before", () =>
+  provided(Effect.gen(function*() {
+    const { round } = yield* Reaper.make
+    const { id } = yield* Stage.claimed
+    yield* round
+    yield* Stage.looking(round, watchMs - 200)
+    assert.strictEqual((yield* Stage.stateOf(id))?.state, "running")
+    yield* Stage.looking(round, 400)
+    const job = yield* Stage.stateOf(id)
+    assert.strictEqual(job?.state, "pending")
+    assert.strictEqual(job?.leaseLosses, 1)
+    assert.strictEqual(job?.attempts, 0)
+  })))
+
+it.effect("a worker that renews keeps its job for ever", () =>
+  provided(Effect.gen(function*() {
+    const { round } = yield* Reaper.make
+    const { id, lease } = yield* Stage.claimed
+    for (let beat = 0; beat < 60; beat++) {
+      yield* Stage.looking(round, Stage.heartbeatMs)
+      assert.deepStrictEqual(yield* Stage.renew(lease), ["held"])
+    }
+    assert.strictEqual((yield* Stage.stateOf(id))?.state, "running")
+  })))
+
+it.effect("a reaper frozen between its look and its deed takes nothing that was renewed meanwhile", () =>
+  provided(Effect.gen(function*() {
+    const store = yield* JobStore
+    const { id, lease } = yield* Stage.claimed
+    // The freeze: between the look's answer and the deed, the worker reaches the row.
+    const frozen: JobStore["Service"] = {
+      ...store,
+      reclaim: (lapsed, options) => Effect.andThen(store.verify([lease]), store.reclaim(lapsed, options))
+    }
+    const { round } = yield* Reaper.make.pipe(Effect.provideService(JobStore, frozen))
+    yield* round
+    yield* Stage.looking(round, watchMs + 400)
+    assert.strictEqual((yield* Stage.stateOf(id))?.state, "running")
+  })))
+
+it.effect("a renewal that reached the register before the mark stops the deed", () =>
+  provided(Effect.gen(function*() {
+    const register = yield* LeaseRegister
+    const { id, lease } = yield* Stage.claimed
+    const late: LeaseRegister["Service"] = {
+      ...register,
+      markLapsed: (one, token) =>
+        Effect.andThen(register.renew([{ lease, leaseMs: Stage.leaseMs }]), register.markLapsed(one, token))
+    }
+    const { round } = yield* Reaper.make.pipe(Effect.provideService(LeaseRegister, late))
+    yield* round
+    yield* Stage.looking(round, watchMs + 400)
+    assert.strictEqual((yield* Stage.stateOf(id))?.state, "running")
+  })))
+
+it.effect("a register that does not answer makes nothing look lapsed for less than two lengths", () =>
+  provided(Effect.gen(function*() {
+    const away = yield* Ref.make(false)
+    const { round } = yield* Reaper.make.pipe(
+      Effect.provideServiceEffect(LeaseRegister, Stage.registerAway(away))
+    )
+    const { id } = yield* Stage.claimed
+    yield* round
+    yield* Stage.looking(round, Stage.leaseMs)
+    yield* Ref.set(away, true)
+    yield* Stage.looking(round, 2 * Stage.leaseMs)
+    assert.strictEqual((yield* Stage.stateOf(id))?.state, "running")
+    yield* Stage.looking(round, 2 * Stage.heartbeatMs)
+    assert.strictEqual((yield* Stage.stateOf(id))?.state, "pending")
+  })))
+
+it.effect("after the store was away the watch begins anew, and the loss does not count", () =>
+  provided(Effect.gen(function*() {
+    const away = yield* Ref.make(false)
+    const { round } = yield* Reaper.make.pipe(Effect.provideServiceEffect(JobStore, Stage.storeAway(away)))
+    yield* Stage.looking(round, 3 * Stage.leaseMs)
+    const { id } = yield* Stage.claimed
+    yield* Stage.looking(round, Stage.leaseMs)
+    yield* Ref.set(away, true)
+    yield* Stage.looking(round, Stage.leaseMs)
+    yield* Ref.set(away, false)
+    yield* Stage.looking(round, watchMs - 200)
+    assert.strictEqual((yield* Stage.stateOf(id))?.state, "running")
+    yield* Stage.looking(round, 600)
+    const job = yield* Stage.stateOf(id)
+    assert.strictEqual(job?.state, "pending")
+    assert.strictEqual(job?.events.find(({ kind }) => kind === "lease_lost")?.counted, false)
+  })))
+
+it.effect("a job that keeps taking its workers down is dead as a crash loop, with the evidence", () =>
+  provided(Effect.gen(function*() {
+    const { round } = yield* Reaper.make
+    const store = yield* JobStore
+    // Long enough for the reaper to know that there was no outage before.
+    yield* Stage.looking(round, 3 * Stage.leaseMs)
+    const { id } = yield* Stage.claimed
+    for (let loss = 1; loss <= 3; loss++) {
+      yield* Stage.looking(round, watchMs + 1_000)
+      if (loss < 3) {
+        yield* TestClock.adjust("10 seconds")
+        yield* store.promote(10)
+        yield* Stage.looking(round, 3 * Stage.leaseMs)
+        yield* Stage.claimAgain(`worker-${loss}`)
+      }
+    }
+    const job = yield* Stage.stateOf(id)
+    assert.strictEqual(job?.state, "dead")
+    assert.strictEqual(job?.reason, "crash_loop")
+    assert.deepStrictEqual(
+      job?.events.filter(({ kind }) => kind === "lease_lost").map(({ worker }) => worker),
+      ["ada", "worker-1", "worker-2"]
+    )
+  })))
+
+it.effect("two reapers reclaim each orphan once", () =>
+  provided(Effect.gen(function*() {
+    const one = yield* Reaper.make
+    const two = yield* Reaper.make
+    const { id } = yield* Stage.claimed
+    const both = Effect.all([one.round, two.round], { concurrency: 2 })
+    yield* both
+    yield* Stage.looking(both, watchMs + 600)
+    assert.strictEqual((yield* Stage.stateOf(id))?.leaseLosses, 1)
+  })))
