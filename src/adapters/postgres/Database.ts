@@ -92,6 +92,14 @@ export interface Notification {
   readonly payload: string
 }
 
+/** A channel that is listened to, on a connection of its own. */
+export interface Listening {
+  /** Fails when the connection is lost. */
+  readonly notifications: Queue.Dequeue<Notification, SqlError.SqlError>
+  /** A small statement on the same connection. Where it is not answered, nothing arrives any more either. */
+  readonly ping: (deadlineMs: number) => Effect.Effect<void, DatabaseFailed>
+}
+
 export class Database extends Context.Service<Database, {
   /** One statement, prepared by its text. Rows are as the driver decodes them: cast `bigint` to `float8`. */
   readonly query: <Row extends object>(
@@ -108,10 +116,7 @@ export class Database extends Context.Service<Database, {
     options?: { readonly deadlineMs?: number | undefined }
   ) => Effect.Effect<A, E | DatabaseFailed>
 
-  /** On a connection of its own. The queue fails when that is lost. */
-  readonly listen: (
-    channel: string
-  ) => Effect.Effect<Queue.Dequeue<Notification, SqlError.SqlError>, DatabaseFailed, Scope.Scope>
+  readonly listen: (channel: string) => Effect.Effect<Listening, DatabaseFailed, Scope.Scope>
 }>()("deadman/adapters/postgres/Database") {}
 
 export interface Config {
@@ -272,10 +277,17 @@ const make = Effect.fnUntraced(function*(config: Config) {
     const inner = yield* Scope.fork(scope)
     return yield* underDeadline(
       Effect.mapError(
-        Effect.flatMap(
-          PgConnection.make(connectionOptions(config, { idle_in_transaction_session_timeout: "1000" })),
-          (connection) => connection.listen(channel)
-        ),
+        Effect.gen(function*() {
+          const connection = yield* PgConnection.make(
+            connectionOptions(config, { idle_in_transaction_session_timeout: "1000" })
+          )
+          // Listening takes the connection for itself; only who has pinned it can send more on it.
+          const pinned = yield* connection.pin
+          const notifications = yield* pinned.listen(channel)
+          const ping: Listening["ping"] = (deadlineMs) =>
+            Effect.asVoid(underDeadline(run(pinned, "SELECT 1", []), deadlineMs))
+          return { notifications, ping }
+        }),
         fromSqlError
       ).pipe(Scope.provide(inner)),
       settings.vital.statementMs + 4_000

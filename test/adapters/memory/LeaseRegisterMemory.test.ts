@@ -4,7 +4,7 @@ import { LeaseRegister } from "../../../src/ports/LeaseRegister.ts"
 import * as LeaseRegisterContract from "../../contracts/LeaseRegisterContract.ts"
 
 class Forget extends Context.Service<Forget, Effect.Effect<void>>()(
-  "deadman-test/adapters/memory/LeaseRegisterMemory.test/Forget"
+  "deadman/test/adapters/memory/LeaseRegisterMemory.test/Forget"
 ) {}
 
 const layer = Layer.effectContext(Effect.map(
