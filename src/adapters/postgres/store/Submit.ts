@@ -294,6 +294,7 @@ export const make = (db: Db, options: StoreOptions): Pick<JobStore["Service"], "
   const together = (jobs: ReadonlyArray<NewJob>, answers: Answers, keep: boolean) =>
     db.transaction("hot", (session) =>
       Effect.gen(function*() {
+        answers.clear()
         const { first, later } = firsts(jobs.filter((job) => job.key !== null))
         const bare = jobs.filter((job) => job.key === null)
         if (first.length > 0) yield* keyed(session, first, Sql.lockMs, answers)

@@ -1,0 +1,102 @@
+/**
+ * Taking jobs: one statement finds them in order, locks them past whoever is at it, writes the lease and the claims.
+ *
+ * Entries of the ready index that are dead but not yet cleaned would be walked again by each claim, for as long as
+ * somebody's old snapshot keeps them. So while claims come back full, the next begins just below where the last one
+ * did. What commits late, or has a higher priority, is found by a walk from the start, at least once a second and
+ * after each claim that was not full.
+ */
+import { Clock, Effect } from "effect"
+import type { JobId } from "../../../domain/JobId.ts"
+import type { ClaimRequest, JobStore } from "../../../ports/JobStore.ts"
+import { type Database, long, texts, uuids } from "../Database.ts"
+import * as Sql from "./ClaimSql.ts"
+import { orUnavailable, toClaimedJob } from "./Rows.ts"
+
+/** Below every rank there can be. */
+const rankMin = "-9223372036854775808"
+
+/** How far below the last start the next one is: jobs commit in another order than they got their time in. */
+const graceMs = 2_000
+
+const fullWalkEveryNanos = 1_000_000_000n
+
+/** How many sets of routes a process remembers a start for. */
+const startMax = 64
+
+interface Start {
+  readonly rank: string
+  readonly walkedNanos: bigint
+}
+
+/** A claim that outlived its lease would run jobs that are lost already. */
+const deadlineMs = (request: ClaimRequest) => Math.max(50, Math.min(3_000, Math.floor(request.leaseMs * 0.8)))
+
+const parameters = (request: ClaimRequest): ReadonlyArray<unknown> => [
+  request.lease,
+  request.leaseMs,
+  request.worker,
+  texts(request.types),
+  request.queues === undefined ? null : texts(request.queues),
+  request.limit,
+  long(request.bytes),
+  request.freeSlots > 0
+]
+
+export const make = (db: Database["Service"]): Pick<JobStore["Service"], "claim" | "claimIds" | "recall"> => {
+  const starts = new Map<string, Start>()
+
+  const claim: JobStore["Service"]["claim"] = Effect.fnUntraced(function*(request) {
+    if (request.limit <= 0 || request.types.length === 0) return []
+    const routes = `${request.types.join(" ")}|${request.queues?.join(" ") ?? "*"}`
+    const nanos = yield* Clock.monotonicTimeNanos
+    // The safety nets look for what others overlooked, so they always walk from the start.
+    const known = request.readyForMs === undefined ? starts.get(routes) : undefined
+    const start = known !== undefined && nanos - known.walkedNanos < fullWalkEveryNanos ? known : null
+    const rows = yield* db.query<Sql.RankedRow>("hot", Sql.claim, [
+      ...parameters(request),
+      start?.rank ?? rankMin,
+      request.readyForMs === undefined ? null : String(request.readyForMs)
+    ], { deadlineMs: deadlineMs(request) }).pipe(orUnavailable("claim"))
+    const [first] = rows
+    if (request.readyForMs === undefined) {
+      if (first !== undefined && rows.length >= request.limit) {
+        if (starts.size >= startMax) starts.clear()
+        starts.set(routes, { rank: String(first.rank - graceMs), walkedNanos: start?.walkedNanos ?? nanos })
+      } else {
+        starts.delete(routes)
+      }
+    }
+    return rows.map(toClaimedJob)
+  })
+
+  const waiting = (ids: ReadonlyArray<JobId>) => db.query<Sql.WaitingRow>("hot", Sql.notYetDue, [uuids(ids)])
+
+  const claimIds: JobStore["Service"]["claimIds"] = (request) =>
+    Effect.gen(function*() {
+      if (request.limit <= 0 || request.types.length === 0 || request.ids.length === 0) {
+        return { claimed: [], notYetDue: [] }
+      }
+      const rows = yield* db.query<Sql.RankedRow>("hot", Sql.claimIds, [...parameters(request), uuids(request.ids)], {
+        deadlineMs: deadlineMs(request)
+      })
+      const taken = new Set(rows.map((row) => row.id))
+      const rest = request.ids.filter((id) => !taken.has(id))
+      // The claim stands whatever becomes of this look; an id it does not answer for is found by the scan of what waits.
+      const later: ReadonlyArray<Sql.WaitingRow> = rest.length === 0
+        ? []
+        : yield* rows.length === 0 ? waiting(rest) : Effect.orElseSucceed(waiting(rest), () => [])
+      return {
+        claimed: rows.map(toClaimedJob),
+        notYetDue: later.map((row) => ({ id: row.id as JobId, runAtMs: row.wait_ms }))
+      }
+    }).pipe(orUnavailable("claimIds"))
+
+  const recall: JobStore["Service"]["recall"] = (lease) =>
+    db.query<Sql.RankedRow>("hot", Sql.recall, [lease]).pipe(
+      Effect.map((rows) => rows.map(toClaimedJob)),
+      orUnavailable("recall")
+    )
+
+  return { claim, claimIds, recall }
+}

@@ -1,0 +1,135 @@
+/**
+ * The statements of `Claim.ts`.
+ *
+ * Rows are found by comparing (route, rank) as a whole, never by `route = x`: without statistics Postgres takes the
+ * equality for a handful of rows and sorts all that is ready for each claim.
+ */
+import { suspectLosses } from "../../../domain/Claim.ts"
+import { bodyOf, claimedColumns, type ClaimedRow, state, tallies } from "./Rows.ts"
+
+// Parameters of both claims: $1 lease, $2 lease_ms, $3 worker, $4 types, $5 queues or null, $6 limit, $7 bytes,
+// $8 whether a suspect may be taken. `claim` adds $9 the lowest rank to look at and $10 ready_for_ms or null, and
+// `claimIds` $9 ids.
+
+// Asked anew by each statement: after a failover a route's number may belong to another type.
+const routes = `r AS MATERIALIZED (
+    SELECT id, type, queue, step_ms FROM deadman.route
+    WHERE type = ANY ($4::text[]) AND NOT paused AND ($5::text[] IS NULL OR queue = ANY ($5::text[]))
+  )`
+
+const head = (columns: string, route: string, limit: string, lock: string) =>
+  `SELECT ${columns} FROM deadman.job q
+   WHERE (q.route, q.rank) >= (${route}, $9::bigint) AND (q.route, q.rank) <= (${route}, 9223372036854775807)
+     AND q.rank IS NOT NULL
+     AND (q.losses < ${suspectLosses} OR $8::boolean)
+     AND ($10::bigint IS NULL OR q.run_at_ms <= deadman.statement_ms() - $10::bigint)
+   ORDER BY q.route, q.rank, q.id
+   LIMIT ${limit} ${lock}`
+
+const locked = "q.id, q.route, q.rank, q.state, q.bytes, q.losses"
+
+// Of several routes, first count (without locks) how many rows of each belong to the head, then lock only so many.
+const byRank = `h AS MATERIALIZED (
+    SELECT f.route, f.rank FROM r
+    CROSS JOIN LATERAL (${head("q.route, q.rank, q.id", "r.id", "$6::int", "")}) f
+    WHERE (SELECT count(*) FROM r) > 1
+    ORDER BY f.rank, f.id LIMIT $6::int
+  ),
+  k AS MATERIALIZED (
+    SELECT id AS route, $6::bigint AS k FROM r WHERE (SELECT count(*) FROM r) = 1
+    UNION ALL
+    SELECT route, count(*) FROM h GROUP BY route
+  ),
+  c AS MATERIALIZED (
+    SELECT f.* FROM k CROSS JOIN LATERAL (${head(locked, "k.route", "k.k", "FOR NO KEY UPDATE SKIP LOCKED")}) f
+  )`
+
+const byId = `i AS MATERIALIZED (
+    SELECT q.id, q.route, q.rank, q.state, q.bytes, q.losses, q.run_at_ms, q.priority FROM deadman.job q
+    WHERE q.id = ANY ($9::uuid[]) AND (q.rank IS NOT NULL OR q.wait_ms <= deadman.statement_ms())
+    ORDER BY q.id FOR NO KEY UPDATE SKIP LOCKED
+  ),
+  c AS MATERIALIZED (
+    SELECT i.id, i.route, coalesce(i.rank, i.run_at_ms - i.priority * r.step_ms) AS rank, i.state, i.bytes, i.losses
+    FROM i JOIN r ON r.id = i.route
+  )`
+
+// What is taken of what was locked: a suspect alone, if it is the first; else no suspect, and as many as there is room
+// for. A claim that was sent twice takes nothing the second time, since the lease is there.
+const taking = `o AS MATERIALIZED (
+    SELECT c.*, row_number() OVER w AS n, first_value(c.losses) OVER w AS first_losses
+    FROM c WINDOW w AS (ORDER BY c.rank, c.id)
+  ),
+  e AS MATERIALIZED (
+    SELECT f.* FROM (
+      SELECT o.*, sum(o.bytes) OVER (ORDER BY o.n) AS total, row_number() OVER (ORDER BY o.n) AS m
+      FROM o
+      WHERE CASE WHEN o.first_losses >= ${suspectLosses} AND $8::boolean THEN o.n = 1
+                 ELSE o.losses < ${suspectLosses} END
+    ) f
+    WHERE f.m = 1 OR (f.total <= $7::float8 AND f.m <= $6::int)
+  ),
+  s AS MATERIALIZED (SELECT deadman.now_ms() AS now),
+  l AS (
+    INSERT INTO deadman.lease (id, claimed_at_ms, seen_at_ms, lease_ms, worker, job_ids)
+    SELECT $1::uuid, s.now, s.now, $2::int, $3::text, ARRAY(SELECT id FROM e ORDER BY id)
+    FROM s WHERE EXISTS (SELECT 1 FROM e)
+    ON CONFLICT (id) DO NOTHING
+    RETURNING id
+  ),
+  u AS (
+    UPDATE deadman.job j
+    SET state         = ${state.running},
+        rank          = NULL,
+        wait_ms       = NULL,
+        mark          = NULL,
+        epoch         = j.epoch + 1,
+        deliveries    = j.deliveries + 1,
+        started_at_ms = (SELECT now FROM s),
+        worker        = $3::text,
+        lease         = $1::uuid,
+        settled_epoch = CASE WHEN j.lease IS NULL THEN j.settled_epoch ELSE j.epoch END,
+        settled_lease = coalesce(j.lease, j.settled_lease)
+    WHERE j.id = ANY (ARRAY(SELECT id FROM e)) AND EXISTS (SELECT 1 FROM l)
+    RETURNING j.id, j.epoch, j.route, j.attempts, j.deliveries, j.losses
+  ),
+  ${
+  tallies(
+    `SELECT route, state, -count(*) AS n FROM e WHERE EXISTS (SELECT 1 FROM l) GROUP BY route, state
+     UNION ALL
+     SELECT route, ${state.running}, count(*) FROM u GROUP BY route`
+  )
+}`
+
+export interface RankedRow extends ClaimedRow {
+  readonly rank: number
+}
+
+const taken = `SELECT ${claimedColumns}, e.rank::float8 AS rank
+  FROM u j JOIN e ON e.id = j.id JOIN r ON r.id = j.route CROSS JOIN ${bodyOf("j")}
+  ORDER BY e.rank, e.id`
+
+export const claim = `WITH ${routes}, ${byRank}, ${taking} ${taken}`
+
+export const claimIds = `WITH ${routes}, ${byId}, ${taking} ${taken}`
+
+export interface WaitingRow {
+  readonly id: string
+  readonly wait_ms: number
+}
+
+export const notYetDue = `SELECT id, wait_ms::float8 AS wait_ms FROM deadman.job
+  WHERE id = ANY ($1::uuid[]) AND wait_ms > deadman.now_ms()`
+
+/** $1 lease. The token moves, so that a reaper that watched it begins anew. */
+export const recall = `WITH l AS (
+    UPDATE deadman.lease SET token = token + 1, seen_at_ms = deadman.now_ms()
+    WHERE id = $1::uuid AND NOT lapsed
+    RETURNING id, job_ids
+  )
+  SELECT ${claimedColumns}
+  FROM l CROSS JOIN unnest(l.job_ids) i(id)
+  JOIN deadman.job j ON j.id = i.id AND j.lease = l.id AND j.state = ${state.running}
+  JOIN deadman.route r ON r.id = j.route
+  CROSS JOIN ${bodyOf("j")}
+  ORDER BY j.run_at_ms - j.priority * r.step_ms, j.id`
