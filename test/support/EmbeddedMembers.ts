@@ -1,6 +1,6 @@
 /** Real processes that share an embedded Postgres, to be stopped and killed, and a look at what they leave behind. */
 import { PgClient } from "@effect/sql-pg"
-import { Deferred, Effect, Redacted, Schedule, Schema, type Scope } from "effect"
+import { Deferred, Effect, Predicate, Redacted, Schedule, Schema, type Scope } from "effect"
 import { SqlClient } from "effect/sql"
 import { spawn } from "node:child_process"
 import { chmodSync, mkdtempSync, readFileSync, rmSync } from "node:fs"
@@ -46,6 +46,7 @@ export const start = (
   dataDir: string,
   options: {
     readonly programs?: string
+    readonly programsCache?: string
     readonly as?: { readonly uid: number; readonly gid: number }
     readonly env?: Readonly<Record<string, string>>
   } = {}
@@ -54,7 +55,11 @@ export const start = (
     const said = Deferred.makeUnsafe<typeof Line.Type>()
     const child = yield* Effect.acquireRelease(
       Effect.sync(() =>
-        spawn(process.execPath, [program, dataDir, ...(options.programs === undefined ? [] : [options.programs])], {
+        spawn(process.execPath, [
+          program,
+          dataDir,
+          ...[options.programs, options.programsCache].filter(Predicate.isString)
+        ], {
           ...options.as,
           env: { ...process.env, ...options.env },
           stdio: ["pipe", "pipe", "inherit"]

@@ -6,7 +6,7 @@ import { NodeRuntime } from "@effect/platform-node"
 import { Effect, Redacted } from "effect"
 import * as EmbeddedPostgres from "../../src/adapters/embedded/EmbeddedPostgres.ts"
 
-const [dataDir = "", programs] = process.argv.slice(2)
+const [dataDir = "", programs, programsCache] = process.argv.slice(2)
 
 const say = (line: object) => Effect.sync(() => process.stdout.write(`${JSON.stringify(line)}\n`))
 
@@ -14,7 +14,7 @@ process.stdin.on("end", () => process.kill(process.pid, "SIGTERM")).resume()
 
 NodeRuntime.runMain(
   Effect.scoped(Effect.gen(function*() {
-    const { pid, port, started, url } = yield* EmbeddedPostgres.acquire({ dataDir, programs })
+    const { pid, port, started, url } = yield* EmbeddedPostgres.acquire({ dataDir, programs, programsCache })
     yield* say({ pid, port, started, url: Redacted.value(url) })
     return yield* Effect.never
   })).pipe(

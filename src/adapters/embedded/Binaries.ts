@@ -83,9 +83,8 @@ const isSafe = (folder: string): boolean => {
   return stat !== undefined && stat.isDirectory() && stat.uid === process.getuid?.() && (stat.mode & 0o022) === 0
 }
 
-const copy = (root: string, version: string, dataDir: string): string => {
+const copy = (root: string, version: string, parents: ReadonlyArray<string>): string => {
   const name = `postgres-${version}-${process.platform}-${process.arch}`
-  const parents = isRoot() ? ["/var/cache/deadman", join(tmpdir(), "deadman-root")] : [join(dataDir, "programs")]
   let reason: unknown
   for (const parent of parents) {
     const target = join(parent, name)
@@ -98,6 +97,7 @@ const copy = (root: string, version: string, dataDir: string): string => {
         link(draft)
         renameSync(draft, target)
       }
+      link(target)
       return target
     } catch (cause) {
       // Another process was faster; a copy is renamed when it is complete, so theirs is as good.
@@ -108,8 +108,9 @@ const copy = (root: string, version: string, dataDir: string): string => {
     }
   }
   throw reason ?? new EmbeddedPostgresFailed({
-    message: `The Postgres programs in ${root} cannot be run where they are, and ${parents.join(" and ")} are not ` +
-      `root's alone. Start as an ordinary user, or set DEADMAN_DATABASE_URL`
+    message: `The Postgres programs in ${root} cannot be run where they are, nor be copied to ${
+      parents.join(" or ")
+    }, which others can write to. Start as an ordinary user, or set DEADMAN_DATABASE_URL`
   })
 }
 
@@ -118,6 +119,8 @@ export const prepare = (options: {
   readonly dataDir: string
   /** Where the platform package is, if not where npm put it. */
   readonly root?: string | undefined
+  /** Where copies go, if not to the usual places. */
+  readonly cache?: string | undefined
 }): Effect.Effect<Binaries, EmbeddedPostgresFailed> =>
   attempt("prepare its programs", () => {
     if (process.platform === "win32") {
@@ -134,7 +137,12 @@ export const prepare = (options: {
       major: version.split(".")[0] ?? version
     })
     if (link(root) && Option.isNone(runs(at(root).postgres, options.account))) return at(root)
-    const copied = at(copy(root, version, options.dataDir))
+    const parents = options.cache !== undefined
+      ? [options.cache]
+      : isRoot()
+      ? ["/var/cache/deadman", join(tmpdir(), "deadman-root")]
+      : [join(options.dataDir, "programs")]
+    const copied = at(copy(root, version, parents))
     const reason = runs(copied.postgres, options.account)
     if (Option.isSome(reason)) {
       throw new EmbeddedPostgresFailed({

@@ -98,16 +98,12 @@ const ownedBy = ({ as }: Account.Account, path: string): void => {
 
 const initialise = Effect.fn("Cluster.initialise")(function*(cluster: Cluster) {
   const { account, binaries, dataDir } = cluster
-  const draft = join(dataDir, `postgres.${process.pid}.tmp`)
+  const draft = join(dataDir, `postgres.${randomBytes(4).toString("hex")}.tmp`)
   const data = join(draft, "data")
   const passwordFile = join(draft, "password")
   yield* Effect.logInfo(`creating a Postgres ${binaries.major} database in ${dataDir}`)
 
   const stdin = yield* attempt(`write to ${dataDir}`, () => {
-    for (const name of readdirSync(dataDir)) {
-      // We hold the lock: drafts are leftovers of the killed.
-      if (/^postgres\.\d+\.tmp$/.test(name)) rmSync(join(dataDir, name), { recursive: true, force: true })
-    }
     mkdirSync(data, { recursive: true, mode: 0o700 })
     ownedBy(account, data)
     writeFileSync(passwordFile, randomBytes(24).toString("base64url"), { mode: 0o600, flush: true })
@@ -156,8 +152,22 @@ const initialise = Effect.fn("Cluster.initialise")(function*(cluster: Cluster) {
   })
 })
 
+/**
+ * We hold the lock, so drafts are leftovers of the killed. An initdb that outlived whoever started it may still be
+ * filling one: it fails on what is missing, and the next start removes the rest.
+ */
+const sweepDrafts = (cluster: Cluster): Effect.Effect<void> =>
+  Effect.ignore(attempt("tidy up", () => {
+    for (const name of readdirSync(cluster.dataDir)) {
+      if (/^postgres\.[0-9a-f]+\.tmp$/.test(name)) {
+        rmSync(join(cluster.dataDir, name), { recursive: true, force: true })
+      }
+    }
+  }))
+
 /** Creates the files if there are none, and refuses those of another Postgres. */
 export const ensure = Effect.fn("Cluster.ensure")(function*(cluster: Cluster) {
+  yield* sweepDrafts(cluster)
   const version = yield* attempt(`read ${cluster.data}`, () => {
     const folder = join(cluster.dataDir, "postgres")
     if (statSync(folder, { throwIfNoEntry: false }) === undefined) return undefined

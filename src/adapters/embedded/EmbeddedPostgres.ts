@@ -25,6 +25,8 @@ export interface Options {
   readonly settings?: Readonly<Record<string, string>> | undefined
   /** Where the npm package with the programs is, if not where npm put it. */
   readonly programs?: string | undefined
+  /** Where copies of the programs go that cannot be run where they are, if not to the usual places. */
+  readonly programsCache?: string | undefined
 }
 
 export interface EmbeddedPostgres {
@@ -36,7 +38,8 @@ export interface EmbeddedPostgres {
   readonly started: boolean
 }
 
-const watchEvery = Duration.seconds(1)
+// Elsewhere a look at a process takes another process.
+const watchEvery = Duration.seconds(process.platform === "linux" ? 1 : 10)
 
 const prepareFolder = (dataDir: string) =>
   attempt(`use the folder ${dataDir}`, () => {
@@ -59,7 +62,12 @@ export const open = Effect.fn("EmbeddedPostgres.open")(function*(
   yield* prepareFolder(dataDir)
   const data = Cluster.dataOf(dataDir)
   const account = yield* attempt(`use the folder ${dataDir}`, () => Account.choose(dataDir, data))
-  const binaries = yield* Binaries.prepare({ account, dataDir, root: options.programs })
+  const binaries = yield* Binaries.prepare({
+    account,
+    dataDir,
+    root: options.programs,
+    cache: options.programsCache
+  })
   return { dataDir, data, log: join(dataDir, "postgres.log"), account, binaries, settings: options.settings ?? {} }
 })
 

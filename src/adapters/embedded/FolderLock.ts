@@ -48,7 +48,8 @@ const place = (path: string, mine: Holder): boolean => {
 
 const breakingOf = (folder: string, nonce: string) => join(folder, `lock.break.${nonce}`)
 
-const breakLock = (folder: string, dead: Holder, mine: Holder): void => {
+/** Removes the lock that was seen in the hands of `dead`, if it is still there and nobody else is at it. */
+export const breakLock = (folder: string, dead: Holder, mine: Holder): void => {
   const path = join(folder, "lock")
   const chain = [breakingOf(folder, dead.nonce)]
   while (!place(chain[chain.length - 1]!, mine)) {

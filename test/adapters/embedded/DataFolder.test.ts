@@ -155,15 +155,18 @@ describeAsRoot("the data folder, started by root", () => {
       assert.notStrictEqual(statSync(join(home, "project", ".deadman", "postgres", "data")).uid, 0)
     }).pipe(Effect.scoped))
 
-  it.live("works with programs below a home of mode 700", () =>
+  it.live("works with programs below a home of mode 700, but never runs what others can write to", () =>
     Effect.gen(function*() {
       const home = yield* Members.folder()
-      const cache = "/var/cache/deadman"
-      const cached = existsSync(cache)
+      const elsewhere = yield* Members.folder()
       chmodSync(home, 0o700)
-      yield* works(join(home, ".deadman"), { programs: programsWithoutLinks(home) })
-      assert.isTrue(existsSync(cache))
-      if (!cached) rmSync(cache, { recursive: true })
+      const options = { programs: programsWithoutLinks(home), programsCache: join(elsewhere, "cache") }
+      yield* works(join(home, ".deadman"), options)
+      assert.lengthOf(readdirSync(options.programsCache), 1)
+
+      chmodSync(options.programsCache, 0o777)
+      const message = yield* Members.failureOf(yield* Members.start(join(home, ".deadman"), options))
+      assert.match(message, /others can write to.*ordinary user/)
     }).pipe(Effect.scoped))
 
   it.live("works for an ordinary user, with programs that it may not write to", () =>

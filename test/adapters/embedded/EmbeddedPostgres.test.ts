@@ -1,7 +1,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Schedule } from "effect"
-import { spawnSync } from "node:child_process"
-import { existsSync, readdirSync, writeFileSync } from "node:fs"
+import { spawn, spawnSync } from "node:child_process"
+import { existsSync, readdirSync, statSync, writeFileSync } from "node:fs"
 import { createServer, type Server } from "node:net"
 import { join } from "node:path"
 import * as Members from "../../support/EmbeddedMembers.ts"
@@ -116,12 +116,19 @@ describe("EmbeddedPostgres", () => {
       const first = yield* Members.start(dataDir)
       yield* Members.serverOf(first)
       yield* first.leave
-      const lines = [process.pid, join(dataDir, "postgres", "data"), 1, 1, "", "127.0.0.1", "1 1", "ready"]
-      writeFileSync(join(dataDir, "postgres", "data", "postmaster.pid"), `${lines.join("\n")}\n`)
+      const data = join(dataDir, "postgres", "data")
+      // Of the server's own user: Postgres ignores what it may not signal.
+      const { gid, uid } = statSync(data)
+      const stranger = yield* Effect.acquireRelease(
+        Effect.sync(() => spawn("sleep", ["60"], { uid, gid, stdio: "ignore" })),
+        (stranger) => Effect.sync(() => stranger.kill())
+      )
+      const lines = [stranger.pid, data, 1, 1, "", "127.0.0.1", "1 1", "ready"]
+      writeFileSync(join(data, "postmaster.pid"), `${lines.join("\n")}\n`)
 
       const second = yield* Members.start(dataDir)
       const two = yield* Members.serverOf(second)
-      assert.notStrictEqual(two.pid, process.pid)
+      assert.notStrictEqual(two.pid, stranger.pid)
       yield* second.leave
       yield* gone(two.pid)
     }).pipe(Effect.scoped))

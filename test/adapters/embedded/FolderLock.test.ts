@@ -69,6 +69,28 @@ describe("FolderLock", () => {
       assert.deepStrictEqual(readdirSync(folder), [])
     }).pipe(Effect.scoped))
 
+  it.live("who saw a dead holder, and was slow, takes nothing from its successor", () =>
+    Effect.gen(function*() {
+      const folder = yield* Members.folder()
+      const seen = { nonce: "seen", holder: { ...ProcessIdentity.self(), started: "1" } }
+      plant(folder, {})
+      FolderLock.breakLock(folder, seen, { nonce: "slow", holder: ProcessIdentity.self() })
+      assert.deepStrictEqual(readdirSync(folder), ["lock"])
+    }).pipe(Effect.scoped))
+
+  it.live("while one breaks a lock, nobody else does", () =>
+    Effect.gen(function*() {
+      const folder = yield* Members.folder()
+      const planted = { nonce: "planted", holder: { ...ProcessIdentity.self(), started: "1" } }
+      plant(folder, { started: "1" })
+      writeFileSync(
+        join(folder, "lock.break.planted"),
+        JSON.stringify({ nonce: "other", holder: ProcessIdentity.self() })
+      )
+      FolderLock.breakLock(folder, planted, { nonce: "mine", holder: ProcessIdentity.self() })
+      assert.sameMembers(readdirSync(folder), ["lock", "lock.break.planted"])
+    }).pipe(Effect.scoped))
+
   it.live("a lock of another container or host is left alone, and the refusal says what to do", () =>
     Effect.gen(function*() {
       const folder = yield* Members.folder()
