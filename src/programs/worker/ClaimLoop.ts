@@ -1,0 +1,257 @@
+/**
+ * Claims jobs while there is room for them.
+ *
+ * One claim is under way at a time, under a lease drawn before it is asked. A
+ * worker that was woken claims at once, in the store's order; one that got all
+ * it asked for goes on as soon as a fraction of its room is free; a full one
+ * asks for nothing. Delivered ids are claimed by id, but at least once a second
+ * the next free slot goes to the oldest ready job, and a worker that nobody woke
+ * looks by itself: hints may be lost, and then cost latency only.
+ *
+ * Where a claim's answer is lost, what it took is asked for under the same
+ * lease; what that cannot find is handed back by the heartbeat, since the claim
+ * may still take effect.
+ */
+import { Duration, Effect, Exit, Random } from "effect"
+import type { LeaseId } from "../../domain/Claim.ts"
+import type { ClaimedJob, JobType } from "../../domain/Job.ts"
+import type { JobId } from "../../domain/JobId.ts"
+import type { DelayedJobs } from "../../ports/DelayedJobs.ts"
+import type { ClaimRequest, JobStore, JobStoreUnavailable } from "../../ports/JobStore.ts"
+import type { Loop } from "../process/Loops.ts"
+import * as Meters from "../process/Meters.ts"
+import type { Deliveries } from "./Deliveries.ts"
+import type { Leases } from "./Leases.ts"
+import * as Outage from "./Outage.ts"
+import * as Signal from "./Signal.ts"
+import type { Room, Slots } from "./Slots.ts"
+import { isSuspect } from "./Slots.ts"
+
+/** Bytes of payload that one claim may bring; two of them may wait and run. */
+export const claimBytesMax = 4 * 1_048_576
+/** How long less than a fraction of the room may stay free while there is work. */
+const trickleMs = 20
+/** How often the next free slot goes to the oldest ready job. */
+const oldestEveryMs = 1_000
+/** Without a delivery for this long, what was ready for `readyForMs` is claimed from the store. */
+const quietMs = 500
+const readyForMs = 1_000
+/** A full worker looks up this often, to say that it is well. */
+const lookUpMs = 1_000
+
+export interface ClaimLoop {
+  /** Something became ready: claim at once. */
+  readonly wake: () => void
+  /** Something may have changed about the room. */
+  readonly look: () => void
+  /** No further claims. The one under way ends by itself. */
+  readonly stop: () => void
+  /** The lease of a claim that is not answered yet. */
+  readonly underWay: () => { readonly lease: LeaseId; readonly sentMs: number } | null
+  readonly run: Effect.Effect<void>
+}
+
+type Claimed = ReadonlyArray<ClaimedJob>
+
+export const make = (options: {
+  readonly store: JobStore["Service"]
+  readonly delayed: DelayedJobs["Service"]
+  readonly leases: Leases
+  readonly slots: Slots
+  readonly deliveries: Deliveries
+  readonly types: ReadonlyArray<JobType>
+  readonly worker: string
+  readonly leaseMs: number
+  readonly poll: Duration.Duration
+  readonly now: () => number
+  readonly drawLease: () => LeaseId
+  /** Whether outcomes pile up. */
+  readonly full: () => boolean
+  readonly loop: Loop
+}): ClaimLoop => {
+  const { deliveries, leases, now, slots, store } = options
+  const look = Signal.make()
+  const outage = Outage.make("claiming")
+  const pollMs = Duration.toMillis(options.poll)
+  let stopped = false
+  let underWay: ReturnType<ClaimLoop["underWay"]> = null
+  /** Woken since the last claim was sent. */
+  let woken = true
+  /** The last claim took all there was room for: there is probably more. */
+  let hungry = false
+  let lastClaimMs = Number.NEGATIVE_INFINITY
+  let lastOrderedMs = Number.NEGATIVE_INFINITY
+  let nextPollMs = Number.NEGATIVE_INFINITY
+
+  const request = (lease: LeaseId, room: Room, limit: number): ClaimRequest => ({
+    lease,
+    leaseMs: options.leaseMs,
+    worker: options.worker,
+    types: options.types,
+    limit,
+    freeSlots: room.free,
+    bytes: claimBytesMax
+  })
+
+  const adopt = (lease: LeaseId, sentMs: number, jobs: Claimed) => {
+    if (jobs.length === 0) {
+      return Effect.void
+    }
+    slots.offer(leases.adopt({ id: lease, leaseMs: options.leaseMs, sentMs }, jobs, now()))
+    return Meters.add("claimed", jobs.length)
+  }
+
+  /** What a claim took whose answer was lost. */
+  const recall = Effect.fnUntraced(function*(lease: LeaseId, lostMs: number) {
+    while (!stopped && now() - lostMs < options.leaseMs) {
+      yield* Effect.sleep(Outage.pauseMs(outage.count(), yield* Random.next))
+      const sentMs = now()
+      const exit = yield* Effect.exit(store.recall(lease))
+      if (Exit.isFailure(exit)) {
+        yield* outage.failed(now(), exit.cause)
+        continue
+      }
+      yield* outage.worked
+      if (exit.value.length > 0) {
+        yield* adopt(lease, sentMs, exit.value)
+        return exit.value
+      }
+      break
+    }
+    leases.doubtful.set(lease, { sinceMs: lostMs, leaseMs: options.leaseMs })
+    return []
+  })
+
+  const ask = Effect.fnUntraced(function*<A>(
+    claim: (lease: LeaseId) => Effect.Effect<A, JobStoreUnavailable>,
+    jobs: (answer: A) => Claimed
+  ) {
+    const lease = options.drawLease()
+    const sentMs = now()
+    lastClaimMs = sentMs
+    underWay = { lease, sentMs }
+    const exit = yield* Effect.exit(claim(lease))
+    if (Exit.isSuccess(exit)) {
+      yield* outage.worked
+      yield* adopt(lease, sentMs, jobs(exit.value))
+      underWay = null
+      yield* options.loop.beat
+      return { answer: exit.value, jobs: jobs(exit.value) }
+    }
+    yield* outage.failed(now(), exit.cause)
+    const recalled = yield* recall(lease, sentMs)
+    underWay = null
+    return { answer: null, jobs: recalled }
+  })
+
+  /** Whether a claim that brought fewer jobs than asked for was cut short by their size. */
+  const isLarge = (jobs: Claimed): boolean => {
+    let bytes = 0
+    for (const job of jobs) {
+      bytes += JSON.stringify(job.payload)?.length ?? 0
+      if (bytes > claimBytesMax / 2) {
+        return true
+      }
+    }
+    return false
+  }
+
+  const claimOrdered = Effect.fnUntraced(function*(room: Room, limit: number, onlyReadyForMs: number | null) {
+    woken = false
+    lastOrderedMs = now()
+    const { answer, jobs } = yield* ask(
+      (lease) =>
+        store.claim({
+          ...request(lease, room, limit),
+          ...(onlyReadyForMs === null ? {} : { readyForMs: onlyReadyForMs })
+        }),
+      (answer) => answer
+    )
+    // A claim of one for the sake of the oldest says nothing about how much there is.
+    if (limit === room.want || answer === null) {
+      hungry = answer === null || jobs.length >= limit || jobs.some(isSuspect) || (jobs.length > 1 && isLarge(jobs))
+    }
+    nextPollMs = now() + pollMs * (0.75 + (yield* Random.next) / 2)
+  })
+
+  const claimDelivered = Effect.fnUntraced(function*(room: Room) {
+    const ids = deliveries.next(room.want)
+    const { answer, jobs } = yield* ask(
+      (lease) => store.claimIds({ ...request(lease, room, room.want), ids }),
+      ({ claimed }) => claimed
+    )
+    const taken = new Set<JobId>(jobs.map((job) => job.id))
+    deliveries.claimed(taken)
+    if (answer === null) {
+      // The others are asked for again.
+      return
+    }
+    if (answer.notYetDue.length > 0) {
+      // Without it the scan of the store finds them, later.
+      yield* Effect.ignore(options.delayed.schedule(answer.notYetDue))
+    }
+    deliveries.drop(ids.filter((id) => !taken.has(id)))
+  })
+
+  /** How long to wait before looking again. */
+  const round = Effect.gen(function*() {
+    const room = slots.room()
+    const atMs = now()
+    if (room.want === 0 || options.full()) {
+      yield* options.loop.beat
+      return lookUpMs
+    }
+    const enough = room.want >= Math.max(1, Math.floor(room.target / 4)) || atMs - lastClaimMs >= trickleMs
+    const lastMs = deliveries.lastMs()
+    if ((woken || hungry) && enough) {
+      yield* claimOrdered(room, room.want, null)
+      return 0
+    }
+    if (deliveries.waiting() > 0) {
+      if (!enough) {
+        return trickleMs
+      }
+      if (room.free > 0 && atMs - lastOrderedMs >= oldestEveryMs) {
+        yield* claimOrdered(room, 1, null)
+      } else {
+        yield* claimDelivered(room)
+      }
+      return 0
+    }
+    if (atMs >= nextPollMs || (lastMs !== null && atMs - Math.max(lastMs, lastOrderedMs) >= quietMs)) {
+      yield* claimOrdered(room, room.want, lastMs === null ? null : readyForMs)
+      return 0
+    }
+    if (woken || hungry) {
+      return trickleMs
+    }
+    return Math.max(1, Math.min(lookUpMs, nextPollMs - atMs, lastMs === null ? lookUpMs : quietMs))
+  })
+
+  return {
+    wake: () => {
+      woken = true
+      look.notify()
+    },
+    look: look.notify,
+    underWay: () => underWay,
+    stop: () => {
+      stopped = true
+      look.notify()
+    },
+    run: Effect.gen(function*() {
+      while (!stopped) {
+        const exit = yield* Effect.exit(round)
+        const waitMs = Exit.isSuccess(exit)
+          ? (outage.count() === 0 ? exit.value : Outage.pauseMs(outage.count(), yield* Random.next))
+          : lookUpMs
+        if (Exit.isFailure(exit)) {
+          yield* Effect.logError("the claim loop broke and goes on", exit.cause)
+        }
+        if (waitMs > 0 && !stopped) {
+          yield* (outage.count() === 0 ? look.wait(waitMs) : Effect.sleep(waitMs))
+        }
+      }
+    })
+  }
+}

@@ -1,0 +1,164 @@
+/**
+ * One run of one handler: from its call to what it means for the job.
+ *
+ * A plain function costs no fiber, an Effect one. Whatever a handler returns,
+ * throws or does to the values it hands out, this never throws.
+ */
+import { Cause, type Context, Effect, Exit, type Fiber } from "effect"
+import type { Claim } from "../../domain/Claim.ts"
+import { type ClaimedJob, effectKey } from "../../domain/Job.ts"
+import type { Failure, Outcome } from "../../domain/Outcome.ts"
+import * as Sanitise from "../../domain/Sanitise.ts"
+import { asAgain, type Handler, type HandlerContext, isRejection } from "./HandlerApi.ts"
+
+/** `null`: record nothing, the claim is known not to be current. */
+export type Ending = Outcome | null
+
+/** What a run may be interrupted with. Made on first use: most handlers never look at their signal. */
+export class RunContext implements HandlerContext {
+  readonly claim: Claim
+  #controller: AbortController | undefined = undefined
+
+  constructor(claim: Claim) {
+    this.claim = claim
+  }
+
+  get signal(): AbortSignal {
+    this.#controller ??= new AbortController()
+    return this.#controller.signal
+  }
+
+  abort(reason: string): void {
+    this.#controller ??= new AbortController()
+    this.#controller.abort(new Error(reason))
+  }
+}
+
+const failed = (failure: Failure): Outcome => ({ _tag: "Failed", failure })
+
+export const timedOut = (timeoutMs: number): Outcome =>
+  failed({ name: "Timeout", message: `The run did not end within its ${timeoutMs} ms.` })
+
+const isClaimNotCurrent = (error: unknown): boolean =>
+  typeof error === "object" && error !== null && (error as { _tag?: unknown })._tag === "ClaimNotCurrent"
+
+/** What a thrown value means. Looking at it may throw as well: then it is just a failure. */
+const endingOfError = (error: unknown): Ending => {
+  try {
+    const again = asAgain(error)
+    if (again !== null) {
+      return { _tag: "Again", delayMs: again.delayMs }
+    }
+    if (isRejection(error)) {
+      return { _tag: "Rejected", failure: Sanitise.failure(error) }
+    }
+    if (isClaimNotCurrent(error)) {
+      return null
+    }
+  } catch {
+    // Told below, as far as it can be told.
+  }
+  return failed(Sanitise.failure(error))
+}
+
+const endingOfValue = (value: unknown): Ending => {
+  try {
+    const again = asAgain(value)
+    if (again !== null) {
+      return { _tag: "Again", delayMs: again.delayMs }
+    }
+  } catch (error) {
+    // A mark with an impossible delay, or a value that does not let itself be looked at: the first is the handler's
+    // mistake, the second only strange. Sanitise has an answer for both.
+    return error instanceof RangeError ? failed(Sanitise.failure(error)) : completed(value)
+  }
+  return completed(value)
+}
+
+const completed = (value: unknown): Outcome => ({
+  _tag: "Completed",
+  result: value === undefined ? null : Sanitise.result(value)
+})
+
+const endingOfExit = (exit: Exit.Exit<unknown, unknown>): Ending => {
+  if (Exit.isSuccess(exit)) {
+    return endingOfValue(exit.value)
+  }
+  return Cause.hasInterruptsOnly(exit.cause)
+    ? failed({ name: "Interrupted", message: "The handler interrupted itself." })
+    : endingOfError(Cause.squash(exit.cause))
+}
+
+const isPromiseLike = (value: unknown): value is PromiseLike<unknown> =>
+  typeof value === "object" && value !== null && typeof (value as { then?: unknown }).then === "function"
+
+export interface Starter {
+  /**
+   * Calls the handler. `end` is called once, possibly before this returns. The
+   * answer interrupts a run that goes on, and is `null` if it has ended.
+   */
+  readonly start: (
+    handler: Handler,
+    claim: Claim,
+    job: ClaimedJob,
+    end: (ending: () => Ending) => void
+  ) => ((reason: string) => void) | null
+}
+
+export const starter = (worker: string, context: Context.Context<never>): Starter => {
+  const runFork = Effect.runForkWith(context)
+
+  const follow = (
+    effect: Effect.Effect<unknown, unknown>,
+    job: ClaimedJob,
+    run: RunContext,
+    end: (ending: () => Ending) => void
+  ) => {
+    const fiber: Fiber.Fiber<unknown, unknown> = runFork(
+      Effect.annotateLogs(effect, { job: job.id, type: job.type, delivery: job.deliveries })
+    )
+    const over = fiber.pollUnsafe() !== undefined
+    fiber.addObserver((exit) => end(() => endingOfExit(exit)))
+    return over ? null : (reason: string) => {
+      run.abort(reason)
+      fiber.interruptUnsafe()
+    }
+  }
+
+  return {
+    start: (handler, claim, job, end) => {
+      const run = new RunContext(claim)
+      try {
+        const value = handler({
+          id: job.id,
+          type: job.type,
+          payload: job.payload,
+          attempt: job.attempts + 1,
+          delivery: job.deliveries,
+          key: effectKey(job),
+          worker
+        }, run)
+        if (typeof value !== "object" || value === null) {
+          end(() => endingOfValue(value))
+          return null
+        }
+        if (Effect.isEffect(value)) {
+          return follow(value as Effect.Effect<unknown, unknown>, job, run, end)
+        }
+        if (isPromiseLike(value)) {
+          // Through a promise of our own: a foreign `then` may call back twice, or throw.
+          Promise.resolve(value).then(
+            (settled) => end(() => endingOfValue(settled)),
+            (error: unknown) => end(() => endingOfError(error))
+          )
+          return (reason) => run.abort(reason)
+        }
+        end(() => endingOfValue(value))
+        return null
+      } catch (error) {
+        end(() => endingOfError(error))
+        return null
+      }
+    }
+  }
+}

@@ -1,0 +1,345 @@
+/**
+ * The slots: what waits for one, what runs in one, and how runs are stopped.
+ *
+ * Jobs start in slices of a few milliseconds with a turn of the event loop in
+ * between, so that handlers that never wait cannot starve the heartbeat. No
+ * job has a timer but those with a timeout, and those that were interrupted: a
+ * handler that does not end within a second of its interruption is a runaway.
+ * Its slot is replaced, up to as many as there are slots, and what it answers
+ * later is not heard.
+ */
+import { type Context, Duration, Effect, type Fiber } from "effect"
+import { suspectLosses } from "../../domain/Claim.ts"
+import type { Outcome } from "../../domain/Outcome.ts"
+import * as Meters from "../process/Meters.ts"
+import type { Handlers } from "./Handlers.ts"
+import type { HeldJob, HeldLease, Leases } from "./Leases.ts"
+import * as Run from "./Run.ts"
+import * as Signal from "./Signal.ts"
+
+/**
+ * `release`: hand it back, at no cost. `timeout`: a failed attempt. `silent`:
+ * the claim is not current any more, record nothing.
+ */
+export type Stop = "release" | "timeout" | "silent"
+
+/** How long claimed jobs are expected to wait for a slot. */
+export const aheadMs = 200
+/** Jobs that wait and run, at most. */
+export const roomMax = 1_000
+/** A handler that was interrupted ends within this, or is a runaway. */
+export const graceMs = 1_000
+/** A claim that was not started within this is somebody else's chance. */
+export const unstartedMs = 1_000
+const sliceMs = 5
+
+interface Active {
+  readonly held: HeldJob
+  readonly startedMs: number
+  readonly timeoutMs: number | null
+  interrupt: ((reason: string) => void) | null
+  timer: Fiber.Fiber<void> | null
+  stop: Stop | null
+  runaway: boolean
+  over: boolean
+}
+
+export interface Room {
+  /** Slots that nobody runs in or waits for. */
+  readonly free: number
+  /** Jobs there is room for: the free slots, and what is expected to start soon. */
+  readonly want: number
+  /** Jobs that wait and run where all of that is used. */
+  readonly target: number
+}
+
+export interface Slots {
+  readonly offer: (lease: HeldLease) => void
+  readonly room: () => Room
+  readonly stop: (held: HeldJob, stop: Stop, reason: string) => void
+  readonly stopLease: (lease: HeldLease, stop: Stop, reason: string) => void
+  /** Hands back what waits for longer than this. */
+  readonly handBack: (olderThanMs: number) => number
+  /** Hands back what waits, and what is still offered: nothing starts any more. */
+  readonly close: () => void
+  /** Hands back what waits for too long. Ends only by interruption. */
+  readonly sweep: Effect.Effect<never>
+  /** Interrupts everything that runs. */
+  readonly stopAll: (reason: string) => void
+  /** Hands back what runs on in spite of its interruption. */
+  readonly abandonAll: () => void
+  readonly waiting: () => number
+  /** Runs that are not runaways. */
+  readonly running: () => number
+  readonly runaways: () => number
+  /** Types of what runs, runaways included: for who looks for a culprit. */
+  readonly runningTypes: () => ReadonlyArray<string>
+  /** Said after a slice, when there may be room. */
+  readonly freed: Signal.Signal
+  /** Said when nothing waits or runs any more. */
+  readonly idle: Signal.Signal
+  /** Starts what waits. Ends only by interruption. */
+  readonly pump: Effect.Effect<never>
+}
+
+const released = (started: boolean): Outcome => ({ _tag: "Released", started })
+
+export const make = (options: {
+  readonly slots: number
+  readonly worker: string
+  readonly handlers: Handlers["Service"]
+  readonly leases: Leases
+  readonly context: Context.Context<never>
+  readonly now: () => number
+  readonly settle: (held: HeldJob, outcome: Outcome) => void
+  readonly forget: (held: HeldJob) => void
+  /** A lease was found past its length. */
+  readonly expire: (lease: HeldLease) => void
+  readonly onRunaways: (count: number, held: HeldJob | null) => void
+}): Slots => {
+  const { context, forget, handlers, now, settle } = options
+  const starter = Run.starter(options.worker, context)
+  const runFork = Effect.runForkWith(context)
+  const waiting = new Set<HeldJob>()
+  const actives = new Map<HeldJob, Active>()
+  const work = Signal.make()
+  const freed = Signal.make()
+  const idle = Signal.make()
+  const offered = Signal.make()
+  let closed = false
+  let runaways = 0
+  /** How long a run takes, in ms: quick to believe in slow ones, slow to believe in quick ones. */
+  let measuredMs: number | null = null
+
+  const occupied = () => actives.size - Math.min(runaways, options.slots)
+
+  const measure = (tookMs: number) => {
+    measuredMs = measuredMs === null ? tookMs : measuredMs + (tookMs - measuredMs) * (tookMs > measuredMs ? 0.5 : 0.05)
+  }
+
+  const after = (ms: number, then: () => void) =>
+    runFork(Effect.andThen(Effect.sleep(Duration.millis(ms)), Effect.sync(then)))
+
+  const clearTimer = (active: Active) => {
+    const timer = active.timer
+    active.timer = null
+    timer?.interruptUnsafe()
+  }
+
+  const record = (held: HeldJob, outcome: Run.Ending) => {
+    held.phase = "ended"
+    if (outcome === null) {
+      forget(held)
+    } else {
+      settle(held, outcome)
+    }
+  }
+
+  const outcomeOfStop = (active: Active, stop: Stop): Run.Ending =>
+    stop === "silent" ? null : stop === "release" ? released(true) : Run.timedOut(active.timeoutMs ?? 0)
+
+  const end = (active: Active, ending: () => Run.Ending) => {
+    if (active.over) {
+      return
+    }
+    active.over = true
+    clearTimer(active)
+    actives.delete(active.held)
+    const tookMs = now() - active.startedMs
+    if (active.runaway) {
+      runaways -= 1
+      options.onRunaways(runaways, null)
+    } else {
+      measure(tookMs)
+      Meters.runMs.updateUnsafe(tookMs, context)
+      // What an interrupted handler says is not heard: one that returns early on its signal has not done its work.
+      const stop = active.stop ?? (active.timeoutMs !== null && tookMs >= active.timeoutMs ? "timeout" : null)
+      record(active.held, stop === null ? ending() : outcomeOfStop(active, stop))
+    }
+    work.notify()
+    if (actives.size === 0 && waiting.size === 0) {
+      idle.notify()
+    }
+  }
+
+  const runAway = (active: Active) => {
+    if (active.over || active.runaway) {
+      return
+    }
+    active.runaway = true
+    runaways += 1
+    record(active.held, outcomeOfStop(active, active.stop ?? "release"))
+    options.onRunaways(runaways, active.held)
+    work.notify()
+    idle.notify()
+  }
+
+  const start = (held: HeldJob, atMs: number) => {
+    const job = held.job
+    const handler = job === null ? undefined : handlers.get(job.type)
+    waiting.delete(held)
+    if (job === null || handler === undefined) {
+      return record(held, released(false))
+    }
+    held.phase = "running"
+    const { timeoutMs } = job
+    const active: Active = {
+      held,
+      startedMs: atMs,
+      timeoutMs,
+      interrupt: null,
+      timer: null,
+      stop: null,
+      runaway: false,
+      over: false
+    }
+    actives.set(held, active)
+    active.interrupt = starter.start(handler, held.claim, job, (ending) => end(active, ending))
+    if (timeoutMs !== null && !active.over) {
+      active.timer = after(timeoutMs, () => stop(held, "timeout", `the run did not end within its ${timeoutMs} ms`))
+    }
+  }
+
+  const stop: Slots["stop"] = (held, kind, reason) => {
+    if (held.phase === "waiting") {
+      waiting.delete(held)
+      record(held, kind === "silent" ? null : released(false))
+      return
+    }
+    const active = actives.get(held)
+    if (active === undefined || held.phase !== "running" || active.stop === "silent") {
+      return
+    }
+    const first = active.stop === null
+    if (first || kind === "silent") {
+      active.stop = kind
+    }
+    if (kind === "silent") {
+      // At once, not when the handler has ended: the lease must not be kept alive for the sake of it.
+      forget(held)
+    }
+    if (!first) {
+      return
+    }
+    clearTimer(active)
+    active.timer = after(graceMs, () => runAway(active))
+    active.interrupt?.(reason)
+  }
+
+  /** Whether there is more to start. */
+  const slice = (): boolean => {
+    const begunMs = now()
+    let atMs = begunMs
+    while (waiting.size > 0 && occupied() < options.slots) {
+      const [held] = waiting
+      const { lease } = held!
+      if (atMs - lease.confirmedMs >= lease.leaseMs) {
+        options.expire(lease)
+      } else {
+        start(held!, atMs)
+      }
+      atMs = now()
+      if (atMs - begunMs >= sliceMs) {
+        return true
+      }
+    }
+    return false
+  }
+
+  const room: Slots["room"] = () => {
+    const free = Math.max(0, options.slots - occupied())
+    let slowestMs = measuredMs ?? Number.POSITIVE_INFINITY
+    if (measuredMs !== null && actives.size > 0) {
+      // What runs now and has not ended says as much as what has ended: a queue that turns slow shows there first.
+      let sum = 0
+      const atMs = now()
+      for (const active of actives.values()) {
+        sum += active.runaway ? 0 : atMs - active.startedMs
+      }
+      slowestMs = Math.max(measuredMs, sum / actives.size)
+    }
+    const ahead = measuredMs === null ? 0 : Math.floor(options.slots * aheadMs / Math.max(slowestMs, 0.01))
+    const target = Math.min(Math.max(roomMax, options.slots), free + ahead)
+    return { free: Math.max(0, free - waiting.size), want: Math.max(0, target - waiting.size), target }
+  }
+
+  const handBack: Slots["handBack"] = (olderThanMs) => {
+    const atMs = now()
+    let handed = 0
+    for (const held of waiting) {
+      if (atMs - held.atMs < olderThanMs) {
+        break
+      }
+      stop(held, "release", "not started in time")
+      handed += 1
+    }
+    if (handed > 0) {
+      // What was measured was too good to be true.
+      measuredMs = null
+      work.notify()
+    }
+    return handed
+  }
+
+  return {
+    offer: (lease) => {
+      for (const held of lease.jobs.values()) {
+        waiting.add(held)
+      }
+      if (closed) {
+        handBack(0)
+      }
+      work.notify()
+      offered.notify()
+    },
+    close: () => {
+      closed = true
+      handBack(0)
+    },
+    sweep: Effect.gen(function*() {
+      while (true) {
+        yield* waiting.size === 0 ? offered.wait(Number.POSITIVE_INFINITY) : Effect.sleep(unstartedMs / 4)
+        handBack(unstartedMs)
+      }
+    }),
+    room,
+    stop,
+    stopLease: (lease, kind, reason) => {
+      for (const held of Array.from(lease.jobs.values())) {
+        stop(held, kind, reason)
+      }
+    },
+    handBack,
+    stopAll: (reason) => {
+      for (const active of Array.from(actives.values())) {
+        stop(active.held, "release", reason)
+      }
+    },
+    abandonAll: () => {
+      for (const active of Array.from(actives.values())) {
+        runAway(active)
+      }
+    },
+    waiting: () => waiting.size,
+    running: () => actives.size - runaways,
+    runaways: () => runaways,
+    runningTypes: () => Array.from(new Set(Array.from(actives.keys(), (held) => held.job?.type ?? "unknown"))),
+    freed,
+    idle,
+    pump: Effect.gen(function*() {
+      while (true) {
+        yield* work.wait(Number.POSITIVE_INFINITY)
+        while (slice()) {
+          freed.notify()
+          yield* Effect.yieldNow
+        }
+        freed.notify()
+        if (actives.size === 0 && waiting.size === 0) {
+          idle.notify()
+        }
+      }
+    })
+  }
+}
+
+export const isSuspect = (job: { readonly leaseLosses: number }): boolean => job.leaseLosses >= suspectLosses

@@ -1,0 +1,323 @@
+/**
+ * Runs jobs: claims them while slots are free, keeps their leases alive, and brings their outcomes to the store.
+ *
+ * Shutdown is the scope closing, and its order is `make` read upwards from its
+ * end: claims stop and what has not started is handed back; handlers may finish
+ * within the drain, the others are interrupted and their jobs handed back, each
+ * when its handler has ended and the stubborn ones last; outcomes are flushed;
+ * deliveries are acknowledged and the transport is left; the leases are ended;
+ * the heartbeat stops; the process takes leave. Each step has a limit, so that
+ * all of it is over within the drain and five seconds, whoever does not answer.
+ *
+ * Everything a process needs to run jobs is in this one scope, so a server with
+ * slots and a worker are the same thing.
+ */
+import { Clock, Context, Duration, Effect, Fiber, Layer, Queue, Random } from "effect"
+import { heartbeatMs } from "../../domain/Watch.ts"
+import { DelayedJobs } from "../../ports/DelayedJobs.ts"
+import { JobStore, JobStoreUnavailable } from "../../ports/JobStore.ts"
+import { LeaseRegister, LeaseRegisterUnavailable } from "../../ports/LeaseRegister.ts"
+import { type Session, Sessions } from "../../ports/Sessions.ts"
+import { type Subscription, Transport, type Wake } from "../../ports/Transport.ts"
+import { Loops } from "../process/Loops.ts"
+import * as Meters from "../process/Meters.ts"
+import * as ClaimLoop from "./ClaimLoop.ts"
+import * as Deadline from "./Deadline.ts"
+import * as Deliveries from "./Deliveries.ts"
+import { Handlers } from "./Handlers.ts"
+import * as Heartbeat from "./Heartbeat.ts"
+import { LeaseIds } from "./LeaseIds.ts"
+import * as Leases from "./Leases.ts"
+import * as Outage from "./Outage.ts"
+import * as Reports from "./Reports.ts"
+import * as Settler from "./Settler.ts"
+import * as Slots from "./Slots.ts"
+import { WorkerConfig } from "./WorkerConfig.ts"
+
+export class WorkerPool extends Context.Service<WorkerPool, {
+  readonly name: string
+  readonly slots: number
+  readonly running: Effect.Effect<number>
+  readonly runaways: Effect.Effect<number>
+  /** Types of the jobs that run: for who looks for a culprit. */
+  readonly runningTypes: Effect.Effect<ReadonlyArray<string>>
+}>()("deadman/programs/worker/WorkerPool") {}
+
+/** Without a good round for so long, a loop is not well. */
+const loopLimitMs = 10_000
+/** How long the last outcomes may take to be written when the process stops. */
+const flushMs = 2_000
+const lastCallMs = 500
+const healthEveryMs = 5_000
+
+const make = Effect.gen(function*() {
+  const store = yield* JobStore
+  const register = yield* LeaseRegister
+  const transport = yield* Transport
+  const delayed = yield* DelayedJobs
+  const sessions = yield* Sessions
+  const loops = yield* Loops
+  const handlers = yield* Handlers
+  const config = yield* WorkerConfig
+  const clock = yield* Clock.Clock
+  const drawLease = yield* LeaseIds
+  const context = yield* Effect.context<never>()
+  const runFork = Effect.runForkWith(context)
+
+  const now = () => Number(clock.monotonicTimeNanosUnsafe()) / 1e6
+  const leaseMs = Duration.toMillis(config.lease)
+  const everyMs = heartbeatMs(leaseMs)
+  let draining = false
+
+  const leases = Leases.make({ isRecord: register.isRecord })
+  const deliveries = Deliveries.make({ arrived: () => claims.look() })
+  const forget = (held: Leases.HeldJob) => {
+    deliveries.done(held.claim.id)
+    leases.forget(held)
+  }
+
+  const settler = Settler.make({
+    store,
+    context,
+    now,
+    loop: yield* loops.register("settle", loopLimitMs),
+    settled: (held) => {
+      held.forEach(forget)
+      claims.look()
+    }
+  })
+
+  const slots: Slots.Slots = Slots.make({
+    slots: config.slots,
+    worker: config.name,
+    handlers,
+    leases,
+    context,
+    now,
+    settle: settler.put,
+    forget,
+    expire: (lease) => heartbeat.expire(lease),
+    onRunaways: (count, held) => {
+      runFork(loops.setReason(
+        "runaways",
+        count === 0
+          ? null
+          : `${count} handlers have not ended after their interruption: restart this process if they stay`
+      ))
+      if (held !== null) {
+        runFork(Effect.andThen(
+          Meters.add("runaways", 1),
+          Effect.logError("a handler has not ended within a second of its interruption: make it heed its signal").pipe(
+            Effect.annotateLogs({ job: held.claim.id, type: held.job?.type })
+          )
+        ))
+      }
+    }
+  })
+
+  const heartbeat: Heartbeat.Heartbeat = Heartbeat.make({
+    store,
+    register,
+    leases,
+    slots: () => slots,
+    leaseMs,
+    now,
+    loop: yield* loops.register("heartbeat", Math.max(loopLimitMs, 3 * everyMs)),
+    log: (effect) => {
+      runFork(effect)
+    },
+    handBack: (held) => settler.put(held, { _tag: "Released", started: false })
+  })
+
+  const claims: ClaimLoop.ClaimLoop = ClaimLoop.make({
+    store,
+    delayed,
+    leases,
+    slots,
+    deliveries,
+    types: handlers.types,
+    worker: config.name,
+    leaseMs,
+    poll: config.poll,
+    now,
+    drawLease,
+    full: settler.full,
+    loop: yield* loops.register("claim", loopLimitMs)
+  })
+
+  const session = Effect.map(Meters.read, (counters): Session => ({
+    name: config.name,
+    role: config.role,
+    version: config.version,
+    handlers: handlers.types,
+    slots: config.slots,
+    running: slots.running(),
+    runaways: slots.runaways(),
+    draining,
+    counters
+  }))
+
+  const heed = (wake: Wake) => {
+    switch (wake._tag) {
+      case "Due":
+        // The keeper's affair.
+        return
+      case "Revoked": {
+        const held = leases.byId.get(wake.lease)?.jobs.get(wake.id)
+        if (held !== undefined && held.claim.epoch === wake.epoch) {
+          slots.stop(held, "silent", "the job was taken away")
+        }
+        return
+      }
+      case "Resumed":
+        // A revocation may have been missed: the next heartbeat asks the records.
+        for (const lease of leases.byId.values()) {
+          lease.verifiedMs = Number.NEGATIVE_INFINITY
+        }
+        return claims.wake()
+      case "Ready":
+        return claims.wake()
+    }
+  }
+
+  const listen = Effect.fnUntraced(function*({ wakes }: Subscription) {
+    while (true) {
+      const taken = yield* Queue.takeAll(wakes)
+      taken.forEach(heed)
+    }
+  })
+
+  const watchHealth = Effect.fnUntraced(function*({ healthy }: Subscription) {
+    while (true) {
+      yield* loops.setReason(
+        "transport",
+        (yield* healthy) ? null : "hints do not arrive at present: jobs are found by looking, which is slower"
+      )
+      yield* Effect.sleep(healthEveryMs)
+    }
+  })
+
+  const outage = Outage.make("subscribing to the transport")
+  const subscribed = Effect.gen(function*() {
+    const subscription = yield* transport.subscribe({ worker: true })
+    yield* outage.worked
+    claims.wake()
+    yield* Effect.all([
+      listen(subscription),
+      watchHealth(subscription),
+      deliveries.take(subscription, () => draining ? 0 : Math.max(config.slots, slots.room().want))
+    ], { concurrency: "unbounded", discard: true })
+  }).pipe(Effect.scoped)
+
+  const subscribing = Effect.gen(function*() {
+    while (true) {
+      yield* Effect.catchCause(subscribed, (cause) => outage.failed(now(), cause))
+      yield* Effect.sleep(Outage.pauseMs(outage.count(), yield* Random.next))
+    }
+  })
+
+  const endLeases = Effect.fnUntraced(function*(ms: number) {
+    const ended = leases.takeEnded()
+    const recorded = ended.filter((lease) => !lease.gone)
+    if (recorded.length > 0) {
+      yield* Deadline.within(
+        store.endLeases(recorded.map((lease) => lease.id)),
+        ms,
+        () => new JobStoreUnavailable({ operation: "endLeases", cause: new Error(`no answer within ${ms} ms`) })
+      ).pipe(Effect.catchCause(() => Effect.sync(() => leases.bringBack(recorded))))
+    }
+    const registered = ended.filter((lease) => lease.registered)
+    if (registered.length > 0) {
+      // A courtesy: what is not released goes away by itself.
+      yield* Effect.ignoreCause(Deadline.within(
+        register.release(registered.map((lease) => lease.id)),
+        ms,
+        () => new LeaseRegisterUnavailable({ operation: "release", cause: new Error(`no answer within ${ms} ms`) })
+      ))
+    }
+  })
+
+  const ending = Effect.gen(function*() {
+    while (true) {
+      yield* leases.manyEnded.wait(Math.min(everyMs, 1_000))
+      yield* endLeases(2_000)
+    }
+  })
+
+  /** Until nothing runs any more, or for `ms`. */
+  const awaitIdle = Effect.fnUntraced(function*(ms: number) {
+    const untilMs = now() + ms
+    while (slots.running() + slots.waiting() > 0 && now() < untilMs) {
+      yield* slots.idle.wait(untilMs - now())
+    }
+  })
+
+  yield* Effect.addFinalizer(() => Reports.leave(sessions, config.name))
+  yield* Effect.forkScoped(heartbeat.run)
+  yield* Effect.forkScoped(heartbeat.watch)
+  yield* Effect.addFinalizer(() =>
+    Effect.all([endLeases(lastCallMs), Effect.timeoutOption(heartbeat.abandon, lastCallMs)], {
+      concurrency: 2,
+      discard: true
+    })
+  )
+  yield* Effect.forkScoped(ending)
+  yield* Effect.forkScoped(deliveries.acknowledge)
+  yield* Effect.forkScoped(subscribing)
+  yield* Effect.addFinalizer(() => Effect.timeoutOption(deliveries.flush, lastCallMs))
+  yield* Effect.forkScoped(settler.run)
+  yield* Effect.addFinalizer(() =>
+    Effect.flatMap(settler.flush(flushMs), (flushed) =>
+      flushed
+        ? Effect.void
+        : Effect.logError(
+          `${settler.pending()} outcomes could not be written: their jobs run again when their leases lapse`
+        ))
+  )
+  yield* Effect.forkScoped(slots.pump)
+  yield* Effect.forkScoped(slots.sweep)
+  yield* Effect.forkScoped(Reports.run({ sessions, session, now }))
+  const claiming = yield* Effect.forkScoped(claims.run)
+  yield* Effect.addFinalizer(Effect.fnUntraced(function*() {
+    draining = true
+    claims.stop()
+    slots.close()
+    const running = slots.running()
+    if (running > 0) {
+      yield* Effect.logInfo(`stopping: ${running} running jobs may take ${Duration.format(config.drain)} to finish`)
+    }
+    yield* Effect.all([
+      awaitIdle(Duration.toMillis(config.drain)),
+      Effect.timeoutOption(Fiber.await(claiming), Slots.graceMs)
+    ], { concurrency: 2, discard: true })
+    const underWay = claims.underWay()
+    if (underWay !== null) {
+      leases.doubtful.set(underWay.lease, { sinceMs: now(), leaseMs })
+    }
+    slots.stopAll("the process stops")
+    yield* awaitIdle(Slots.graceMs)
+    slots.abandonAll()
+  }))
+  yield* Effect.forkScoped(
+    Effect.forever(Effect.suspend(() =>
+      Effect.map(slots.freed.wait(Number.POSITIVE_INFINITY), () => {
+        claims.look()
+        deliveries.room.notify()
+      })
+    ))
+  )
+
+  return WorkerPool.of({
+    name: config.name,
+    slots: config.slots,
+    running: Effect.sync(slots.running),
+    runaways: Effect.sync(slots.runaways),
+    runningTypes: Effect.sync(slots.runningTypes)
+  })
+})
+
+export const layer: Layer.Layer<
+  WorkerPool,
+  never,
+  JobStore | LeaseRegister | Transport | DelayedJobs | Sessions | Loops | Handlers | WorkerConfig
+> = Layer.effect(WorkerPool, make)
