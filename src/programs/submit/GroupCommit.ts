@@ -193,6 +193,8 @@ const make = Effect.gen(function*() {
 
   const waiting = () => [...unkeyed.unanswered(), ...keyed.unanswered()]
 
+  const isBusy = () => waiting().length > 0 || batches > 0
+
   const watch = Effect.gen(function*() {
     while (true) {
       yield* Effect.sleep(tick)
@@ -250,18 +252,16 @@ const make = Effect.gen(function*() {
     }
     batches += 1
     return yield* Effect.callback<ReadonlyArray<Answered>, SubmitUnavailable>((resume) => {
-      const answers = new Array<Answered>(drafts.length)
-      let left = drafts.length
+      const answers = new Map<number, Answered>()
       const entries = drafts.map((draft, index) =>
         entryOf(draft, batchDeadlineMs, (answered) => {
           if (answered._tag === "SubmitUnavailable") {
             resume(Effect.fail(answered))
             return
           }
-          answers[index] = answered
-          left -= 1
-          if (left === 0) {
-            resume(Effect.succeed(answers))
+          answers.set(index, answered)
+          if (answers.size === drafts.length) {
+            resume(Effect.succeed(drafts.map((_, at) => answers.get(at)!)))
           }
         })
       )
@@ -286,7 +286,7 @@ const make = Effect.gen(function*() {
   yield* Effect.addFinalizer(() =>
     Effect.gen(function*() {
       stopping = true
-      while (waiting().length > 0 || batches > 0) {
+      while (isBusy()) {
         yield* Effect.sleep("20 millis")
       }
     }).pipe(Effect.timeoutOption(batchDeadlineMs))

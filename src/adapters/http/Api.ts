@@ -1,0 +1,260 @@
+/**
+ * The HTTP surface as data: served by the server, called by clients, printed as OpenAPI.
+ *
+ * The shapes of requests are written here for documents and clients; the bounds in them are those of the domain.
+ * `SubmitBody.ts` decodes what is posted, by hand and strictly, since that is the hot path.
+ */
+import { Schema } from "effect"
+import { HttpApi, HttpApiEndpoint, HttpApiGroup, HttpApiSchema, HttpApiSecurity, OpenApi } from "effect/http-api"
+import { Backoff } from "../../domain/Backoff.ts"
+import {
+  attemptDefault,
+  IdempotencyKey,
+  InstantMs,
+  JobType,
+  MaxAttempts,
+  Priority,
+  Queue,
+  Tags,
+  TimeoutMs
+} from "../../domain/Job.ts"
+import { DeadReason, JobState } from "../../domain/JobState.ts"
+import { type Code, codeNames, codes } from "./ApiError.ts"
+
+export const listLimitDefault = 50
+export const listLimitMax = 500
+export const listOffsetMax = 10_000
+export const batchEntriesMax = 10_000
+export const ndjsonLinesMax = 100_000
+/** Of one job with everything around its payload, and of a whole array. */
+export const bodyMaxBytes = 1_048_576 + 65_536
+export const batchMaxBytes = 16 * 1_048_576
+
+const ErrorCode = Schema.Literals(codeNames)
+
+export const ErrorBody = Schema.Struct({
+  error: Schema.Struct({
+    code: ErrorCode,
+    message: Schema.String,
+    field: Schema.optionalKey(Schema.String)
+  })
+}).annotate({ identifier: "Error" })
+
+const errorsAt = (status: number) => {
+  const here = codeNames.filter((code) => codes[code] === status)
+  return Schema.Struct({
+    error: Schema.Struct({
+      code: Schema.Literals(here as [Code, ...Array<Code>]),
+      message: Schema.String,
+      field: Schema.optionalKey(Schema.String)
+    })
+  }).annotate({ identifier: `Error${status}`, description: here.join(", ") }).pipe(HttpApiSchema.status(status))
+}
+
+const Error400 = errorsAt(400)
+const Error401 = errorsAt(401)
+const Error403 = errorsAt(403)
+const Error404 = errorsAt(404)
+const Error405 = errorsAt(405)
+const Error408 = errorsAt(408)
+const Error409 = errorsAt(409)
+const Error410 = errorsAt(410)
+const Error413 = errorsAt(413)
+const Error415 = errorsAt(415)
+const Error422 = errorsAt(422)
+const Error431 = errorsAt(431)
+const Error500 = errorsAt(500)
+const Error503 = errorsAt(503)
+
+/** What any route may answer. */
+const always = [Error400, Error401, Error403, Error404, Error405, Error408, Error431, Error500, Error503] as const
+const submitErrors = [...always, Error410, Error413, Error415, Error422] as const
+const controlErrors = [...always, Error409] as const
+
+const Count = Schema.Int.check(Schema.isGreaterThanOrEqualTo(0))
+
+export const NewJobBody = Schema.Struct({
+  type: JobType,
+  payload: Schema.optionalKey(Schema.Json),
+  queue: Schema.optionalKey(Queue),
+  priority: Schema.optionalKey(Priority),
+  max_attempts: Schema.optionalKey(MaxAttempts).annotate({
+    description: `Runs that may end in failure, the first included; ${attemptDefault} by default`
+  }),
+  run_at_ms: Schema.optionalKey(Schema.NullOr(InstantMs)),
+  backoff: Schema.optionalKey(Backoff),
+  timeout_ms: Schema.optionalKey(Schema.NullOr(TimeoutMs)),
+  tags: Schema.optionalKey(Tags),
+  idempotency_key: Schema.optionalKey(IdempotencyKey)
+}).annotate({ identifier: "NewJob" })
+
+const JobErrorBody = Schema.Struct({
+  attempt: Count,
+  epoch: Count,
+  worker: Schema.String,
+  claimed_at_ms: Schema.Int,
+  at_ms: Schema.Int,
+  name: Schema.String,
+  message: Schema.String
+})
+
+const JobEventBody = Schema.Struct({
+  kind: Schema.Literals(["lease_lost", "released", "stale_write", "cancel_requested", "retried"]),
+  epoch: Count,
+  worker: Schema.NullOr(Schema.String),
+  at_ms: Schema.Int,
+  claimed_at_ms: Schema.optionalKey(Schema.Int),
+  last_seen_ms: Schema.optionalKey(Schema.Int),
+  counted: Schema.optionalKey(Schema.Boolean),
+  outcome: Schema.optionalKey(Schema.String),
+  current_epoch: Schema.optionalKey(Schema.Int)
+})
+
+export const JobBody = Schema.Struct({
+  id: Schema.String,
+  type: Schema.String,
+  queue: Schema.String,
+  priority: Schema.Int,
+  state: JobState,
+  payload: Schema.Json,
+  tags: Schema.Array(Schema.String),
+  attempts: Count,
+  max_attempts: Count,
+  backoff: Backoff,
+  timeout_ms: Schema.NullOr(Schema.Int),
+  run_at_ms: Schema.Int,
+  created_at_ms: Schema.Int,
+  started_at_ms: Schema.NullOr(Schema.Int),
+  finished_at_ms: Schema.NullOr(Schema.Int),
+  worker: Schema.NullOr(Schema.String),
+  epoch: Count,
+  deliveries: Count,
+  lease_losses: Count,
+  stale_writes: Count,
+  reason: Schema.NullOr(DeadReason),
+  result: Schema.Json,
+  errors: Schema.Array(JobErrorBody),
+  errors_omitted: Count,
+  events: Schema.Array(JobEventBody),
+  events_omitted: Count,
+  resubmitted_from: Schema.NullOr(Schema.String),
+  resubmitted_as: Schema.NullOr(Schema.String)
+}).annotate({ identifier: "Job" })
+
+const BatchBody = Schema.Struct({ jobs: Schema.Array(JobBody) }).annotate({ identifier: "Jobs" })
+
+const LineBody = Schema.Union([
+  Schema.Struct({ line: Schema.Int, status: Schema.Int, job: JobBody }),
+  Schema.Struct({ line: Schema.Int, status: Schema.Int, error: ErrorBody.fields.error })
+]).annotate({ identifier: "Line" })
+
+const ListBody = Schema.Struct({
+  jobs: Schema.Array(JobBody),
+  next_cursor: Schema.NullOr(Schema.String)
+}).annotate({ identifier: "JobList" })
+
+const Numbers = Schema.Record(Schema.String, Schema.Int)
+
+const StatsBody = Schema.Struct({
+  version: Schema.String,
+  profile: Schema.String,
+  adapters: Schema.Record(Schema.String, Schema.String),
+  jobs: Schema.Struct({ by_state: Numbers, by_type: Numbers, by_queue: Numbers }),
+  as_of_ms: Schema.Int,
+  counters: Numbers,
+  workers: Schema.Array(Schema.Struct({
+    name: Schema.String,
+    role: Schema.Literals(["server", "worker"]),
+    version: Schema.String,
+    handlers: Schema.Array(Schema.String),
+    slots: Schema.Int,
+    running: Schema.Int,
+    runaways: Schema.Int,
+    draining: Schema.Boolean,
+    started_at_ms: Schema.Int,
+    seen_at_ms: Schema.Int
+  }))
+}).annotate({ identifier: "Stats" })
+
+const ReadyFields = {
+  ready: Schema.Boolean,
+  reasons: Schema.Array(Schema.String),
+  loops: Schema.Record(Schema.String, Schema.Struct({ last_ok_ms_ago: Schema.NullOr(Schema.Int) })),
+  services: Schema.Record(Schema.String, Schema.Literals(["up", "away"]))
+}
+const ReadyBody = Schema.Struct(ReadyFields).annotate({ identifier: "Ready" })
+const NotReadyBody = Schema.Struct(ReadyFields).annotate({ identifier: "NotReady" }).pipe(HttpApiSchema.status(503))
+
+const Id = { id: Schema.String }
+const IdempotencyHeader = Schema.Struct({
+  "idempotency-key": Schema.optionalKey(Schema.String).annotate({
+    description: "1 to 255 printable ASCII characters; a quoted form counts as the bare one"
+  })
+})
+
+export class Jobs extends HttpApiGroup.make("jobs").add(
+  HttpApiEndpoint.post("submit", "/", {
+    headers: IdempotencyHeader,
+    payload: NewJobBody,
+    success: [
+      JobBody.pipe(HttpApiSchema.status(201)),
+      JobBody.annotate({ description: "A recognised repeat, with Idempotent-Replayed: true" })
+    ],
+    error: submitErrors
+  }).annotate(OpenApi.Description, "Submits a job. A 2xx is given after the commit."),
+  HttpApiEndpoint.post("submitBatch", "/batch", {
+    payload: [
+      Schema.Array(NewJobBody).check(Schema.isBetweenLength(1, batchEntriesMax)),
+      HttpApiSchema.StreamNdjson({ schema: NewJobBody })
+    ],
+    success: [BatchBody.pipe(HttpApiSchema.status(201)), HttpApiSchema.StreamNdjson({ schema: LineBody })],
+    error: submitErrors
+  }).annotate(OpenApi.Description, "An array is stored as a whole or not at all; NDJSON is answered line by line."),
+  HttpApiEndpoint.get("get", "/:id", { params: Id, success: JobBody, error: [...always] })
+    .annotate(OpenApi.Description, "One job, with its errors, events and counters."),
+  HttpApiEndpoint.get("list", "/", {
+    query: {
+      state: Schema.optionalKey(JobState),
+      type: Schema.optionalKey(Schema.String),
+      queue: Schema.optionalKey(Schema.String),
+      tag: Schema.optionalKey(Schema.String),
+      limit: Schema.optionalKey(Schema.NumberFromString),
+      offset: Schema.optionalKey(Schema.NumberFromString),
+      cursor: Schema.optionalKey(Schema.String)
+    },
+    success: ListBody,
+    error: [...always]
+  }).annotate(
+    OpenApi.Description,
+    "Newest first. A page examines a bounded number of rows: go on while next_cursor is not null."
+  ),
+  HttpApiEndpoint.delete("cancel", "/:id", { params: Id, success: JobBody, error: controlErrors })
+    .annotate(OpenApi.Description, "Moves a waiting or a running job to dead (cancelled)."),
+  HttpApiEndpoint.post("retry", "/:id/retry", { params: Id, success: JobBody, error: controlErrors })
+    .annotate(OpenApi.Description, "Re-books a pending or failed job for now."),
+  HttpApiEndpoint.post("resubmit", "/:id/resubmit", {
+    params: Id,
+    success: JobBody.pipe(HttpApiSchema.status(201)),
+    error: controlErrors
+  }).annotate(OpenApi.Description, "A new job from a dead or completed one, linked to it.")
+).prefix("/jobs") {}
+
+export class System extends HttpApiGroup.make("system", { topLevel: true }).add(
+  HttpApiEndpoint.get("stats", "/stats", { success: StatsBody, error: [...always] })
+    .annotate(OpenApi.Description, "Counts, counters and workers; at most 5 s behind."),
+  HttpApiEndpoint.get("metrics", "/metrics", {
+    success: Schema.String.pipe(HttpApiSchema.asText({ contentType: "text/plain" })),
+    error: [...always]
+  }).annotate(OpenApi.Description, "Prometheus text."),
+  HttpApiEndpoint.get("health", "/health", { success: Schema.Struct({ status: Schema.Literal("alive") }) })
+    .annotate(OpenApi.Description, "The process is alive. Asks for no token."),
+  HttpApiEndpoint.get("ready", "/ready", { success: ReadyBody, error: [NotReadyBody, ...always.slice(0, 3)] })
+    .annotate(OpenApi.Description, "Whether each loop has made progress and the services answer.")
+) {}
+
+export class Api extends HttpApi.make("deadman").add(Jobs).add(System).annotateMerge(OpenApi.annotations({
+  title: "Deadman",
+  description: "A distributed job scheduler. JSON in snake_case; every timestamp is milliseconds since the epoch."
+})) {}
+
+export const bearer = HttpApiSecurity.bearer

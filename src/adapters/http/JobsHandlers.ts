@@ -1,0 +1,140 @@
+import { Effect, Option } from "effect"
+import type { HttpServerRequest, HttpServerResponse } from "effect/http"
+import { HttpApiBuilder } from "effect/http-api"
+import * as JobId from "../../domain/JobId.ts"
+import type { JobState } from "../../domain/JobState.ts"
+import { JobStore } from "../../ports/JobStore.ts"
+import { Submitter } from "../../ports/Submitter.ts"
+import { Transport } from "../../ports/Transport.ts"
+import { Api, bodyMaxBytes } from "./Api.ts"
+import * as ApiError from "./ApiError.ts"
+import * as Batch from "./Batch.ts"
+import { answered } from "./Deadline.ts"
+import { keysOf } from "./HotSubmit.ts"
+import * as JobJson from "./JobJson.ts"
+import * as ListQuery from "./ListQuery.ts"
+import * as Reply from "./Reply.ts"
+import * as SubmitBody from "./SubmitBody.ts"
+
+/** Refusals become replies here, so that the only failures left are defects. */
+const replying = <R>(
+  effect: Effect.Effect<HttpServerResponse.HttpServerResponse, ApiError.ApiError, R>
+): Effect.Effect<HttpServerResponse.HttpServerResponse, never, R> =>
+  Effect.catch(effect, (error) => Effect.succeed(Reply.toEffect(Reply.failed(error))))
+
+const idOf = (text: string): Effect.Effect<JobId.JobId, ApiError.ApiError> =>
+  Option.match(JobId.fromText(text), { onNone: () => Effect.fail(ApiError.notFound), onSome: Effect.succeed })
+
+const refused = (what: string, state: JobState, allowed: string): ApiError.ApiError =>
+  ApiError.make("wrong_state", `A job that is ${state} cannot be ${what}; only one that is ${allowed}.`)
+
+const job = (text: string, status = 200, headers?: Record<string, string>) =>
+  Reply.toEffect({ status, body: text, headers })
+
+export const layer = HttpApiBuilder.group(
+  Api,
+  "jobs",
+  Effect.fn(function*(handlers) {
+    const store = yield* JobStore
+    const submitter = yield* Submitter
+    const transport = yield* Transport
+
+    const submit = Effect.fnUntraced(function*(request: HttpServerRequest.HttpServerRequest) {
+      const key = SubmitBody.headerKey(keysOf(Batch.nodeRequestOf(request)))
+      if (key instanceof ApiError.ApiError) {
+        return yield* key
+      }
+      const draft = SubmitBody.decodeText(yield* Batch.readText(request, bodyMaxBytes), key)
+      if (draft instanceof ApiError.ApiError) {
+        return yield* draft
+      }
+      const reply = Reply.submitted(draft, yield* Effect.mapError(submitter.submit(draft), Reply.unavailable))
+      return reply instanceof ApiError.ApiError ? yield* reply : Reply.toEffect(reply)
+    })
+
+    const get = Effect.fnUntraced(function*(text: string) {
+      const id = yield* idOf(text)
+      const [found] = yield* answered(store.get([id]))
+      return found === undefined ? yield* ApiError.notFound : job(JobJson.toText(found))
+    })
+
+    const list = Effect.fnUntraced(function*(url: string) {
+      const query = ListQuery.parse(url)
+      if (query instanceof ApiError.ApiError) {
+        return yield* query
+      }
+      const { jobs, next } = yield* answered(store.list(query.request))
+      const cursor = next === null ? null : ListQuery.cursorOf(query.filter, next)
+      return job(`{"jobs":[${jobs.map(JobJson.toText).join(",")}],"next_cursor":${JSON.stringify(cursor)}}`)
+    })
+
+    const cancel = Effect.fnUntraced(function*(text: string) {
+      const id = yield* idOf(text)
+      const cancelled = yield* answered(store.cancel(id))
+      switch (cancelled._tag) {
+        case "NotFound":
+          return yield* ApiError.notFound
+        case "Refused":
+          return yield* refused("cancelled", cancelled.state, "pending, failed or running")
+        case "Cancelled": {
+          const cutOff = cancelled.cutOff
+          if (cutOff !== null) {
+            // A courtesy: its worker learns of it with its next heartbeat at the latest.
+            yield* transport.wake([{ _tag: "Revoked", lease: cutOff.lease, id, epoch: cutOff.epoch }]).pipe(
+              Effect.timeoutOption("5 seconds"),
+              Effect.ignore,
+              Effect.forkDetach
+            )
+          }
+          return job(JobJson.toText(cancelled.job))
+        }
+      }
+    })
+
+    const wakeReady = transport.wake([{ _tag: "Ready" }]).pipe(
+      Effect.timeoutOption("5 seconds"),
+      Effect.ignore,
+      Effect.forkDetach
+    )
+
+    const retry = Effect.fnUntraced(function*(text: string) {
+      const rebooked = yield* Effect.flatMap(idOf(text), (id) => answered(store.retry(id)))
+      switch (rebooked._tag) {
+        case "NotFound":
+          return yield* ApiError.notFound
+        case "Refused":
+          return yield* refused("retried", rebooked.state, "pending or failed")
+        case "Rebooked":
+          yield* wakeReady
+          return job(JobJson.toText(rebooked.job))
+      }
+    })
+
+    const resubmit = Effect.fnUntraced(function*(text: string) {
+      const id = yield* idOf(text)
+      const as = yield* submitter.drawId
+      const resubmitted = yield* answered(store.resubmit(id, as))
+      switch (resubmitted._tag) {
+        case "NotFound":
+          return yield* ApiError.notFound
+        case "Refused":
+          return yield* refused("resubmitted", resubmitted.state, "dead or completed")
+        case "Created":
+          yield* wakeReady
+          return job(JobJson.toText(resubmitted.job), 201, { location: `/jobs/${resubmitted.job.id}` })
+      }
+    })
+
+    return handlers
+      .handleRaw("submit", ({ request }) => replying(submit(request)))
+      .handleRaw(
+        "submitBatch",
+        ({ request }) => replying(Effect.provideService(Batch.submit(request), Submitter, submitter))
+      )
+      .handleRaw("get", ({ params }) => replying(get(params.id)))
+      .handleRaw("list", ({ request }) => replying(list(request.url)))
+      .handleRaw("cancel", ({ params }) => replying(cancel(params.id)))
+      .handleRaw("retry", ({ params }) => replying(retry(params.id)))
+      .handleRaw("resubmit", ({ params }) => replying(resubmit(params.id)))
+  })
+)

@@ -1,0 +1,157 @@
+/**
+ * What the process says about itself: counts, counters, workers, readiness.
+ *
+ * Nobody who asks waits for a count: a loop reads them, often while somebody asks and seldom otherwise, so a hundred
+ * open dashboards cost the store what one costs. A scrape reads gauges and runs nothing at all.
+ */
+import { Clock, Context, Deferred, Effect, Layer, Metric, Option } from "effect"
+import type { JobState } from "../../domain/JobState.ts"
+import { jobStates } from "../../domain/JobState.ts"
+import { type Counts, JobStore } from "../../ports/JobStore.ts"
+import { type ListedSession, Sessions } from "../../ports/Sessions.ts"
+import { type Readiness, type Stats, Status, StatusUnavailable } from "../../ports/Status.ts"
+import { Loops } from "../process/Loops.ts"
+import * as Meters from "../process/Meters.ts"
+import { Stopping } from "../process/Stopping.ts"
+
+/** Which program this is; said by the entry point. */
+export class Identity extends Context.Service<Identity, {
+  readonly version: string
+  readonly profile: string
+  readonly adapters: Readonly<Record<string, string>>
+}>()("deadman/programs/server/StatusView/Identity") {}
+
+const refreshMs = 1_500
+const refreshIdleMs = 15_000
+/** How long somebody who asked counts as asking. */
+const interestMs = 30_000
+/** What is older than this is not served any more. */
+const staleMs = 5_000
+/** A process that has not reported for this long is not listed. */
+const sessionStaleMs = 15_000
+const pingMs = 1_500
+const pingCacheMs = 1_000
+const storeName = "store"
+
+const jobsGauge = Metric.gauge("deadman_jobs", { description: "Jobs in the store by state, some seconds behind" })
+const stateGauges = new Map(jobStates.map((state) => [state, Metric.withAttributes(jobsGauge, { state })]))
+const workersGauge = Metric.gauge("deadman_workers", { description: "Processes that run jobs and report" })
+
+interface Reading {
+  readonly counts: Counts
+  readonly totals: Readonly<Record<string, number>>
+  readonly sessions: ReadonlyArray<ListedSession>
+  readonly atMs: number
+}
+
+const monotonicMs = Effect.map(Clock.monotonicTimeNanos, (nanos) => Number(nanos / 1_000_000n))
+
+const make = Effect.gen(function*() {
+  const store = yield* JobStore
+  const sessions = yield* Sessions
+  const loops = yield* Loops
+  const stopping = yield* Stopping
+  const identity = yield* Identity
+  let reading: Reading | null = null
+  let underWay: Deferred.Deferred<void> | null = null
+  let askedMs = Number.NEGATIVE_INFINITY
+  let ping: { readonly up: boolean; readonly atMs: number } | null = null
+
+  const read = Effect.gen(function*() {
+    const atMs = yield* monotonicMs
+    const counts = yield* store.counts
+    const totals = yield* sessions.totals
+    const listed = yield* sessions.list(sessionStaleMs)
+    reading = { counts, totals, sessions: listed, atMs }
+    for (const [state, gauge] of stateGauges) {
+      yield* Metric.update(gauge, counts.byState[state as JobState] ?? 0)
+    }
+    yield* Metric.update(workersGauge, listed.filter(({ slots }) => slots > 0).length)
+  }).pipe(Effect.catch((error) => Effect.logDebug(`counts could not be read: ${error._tag}`)))
+
+  /** One reading at a time, shared by all who wait for it; not waited for longer than the store may take. */
+  const refresh = Effect.gen(function*() {
+    if (underWay === null) {
+      const done = yield* Deferred.make<void>()
+      underWay = done
+      yield* Effect.forkDetach(read.pipe(Effect.ensuring(Effect.sync(() => {
+        underWay = null
+        Deferred.doneUnsafe(done, Effect.void)
+      }))))
+    }
+    yield* Effect.timeoutOption(underWay === null ? Effect.void : Deferred.await(underWay), staleMs)
+  })
+
+  yield* Effect.forkScoped(Effect.gen(function*() {
+    let lastMs = Number.NEGATIVE_INFINITY
+    while (true) {
+      const now = yield* monotonicMs
+      const everyMs = now - askedMs < interestMs ? refreshMs : refreshIdleMs
+      if (now - lastMs >= everyMs) {
+        lastMs = now
+        yield* refresh
+      }
+      yield* Effect.sleep("500 millis")
+    }
+  }))
+
+  const stats: Status["Service"]["stats"] = Effect.gen(function*() {
+    const now = yield* monotonicMs
+    askedMs = now
+    if (reading === null || now - reading.atMs > staleMs - refreshMs) {
+      yield* refresh
+    }
+    const latest: Reading | null = reading
+    if (latest === null || (yield* monotonicMs) - latest.atMs > staleMs) {
+      return yield* new StatusUnavailable()
+    }
+    const own = yield* Meters.read
+    // The totals hold what this process last reported, which is never more than what it has counted.
+    const counters = Object.fromEntries(
+      Object.entries(own).map(([name, value]) => [name, Math.max(latest.totals[name] ?? 0, value)])
+    )
+    const answer: Stats = { ...identity, counts: latest.counts, counters, workers: latest.sessions }
+    return answer
+  })
+
+  const isUp = Effect.gen(function*() {
+    const now = yield* monotonicMs
+    if (ping === null || now - ping.atMs > pingCacheMs) {
+      const answer = yield* Deferred.make<boolean>()
+      yield* Effect.forkDetach(Effect.flatMap(
+        Effect.match(store.now, { onFailure: () => false, onSuccess: () => true }),
+        (up) => Deferred.succeed(answer, up)
+      ))
+      const up = yield* Effect.timeoutOption(Deferred.await(answer), pingMs)
+      ping = { up: Option.getOrElse(up, () => false), atMs: yield* monotonicMs }
+    }
+    return ping.up
+  })
+
+  const readiness: Status["Service"]["readiness"] = Effect.gen(function*() {
+    const up = yield* isUp
+    const states = yield* loops.status
+    const reasons = [
+      ...(stopping.isStopping() ? ["shutting down"] : []),
+      ...(up ? [] : ["the database does not answer"]),
+      ...states.filter(({ ok }) => !ok).map(({ lastOkMsAgo, name }) =>
+        lastOkMsAgo === null ? `${name}: no round yet` : `${name}: no progress for ${lastOkMsAgo} ms`
+      ),
+      ...(yield* loops.reasons)
+    ]
+    const answer: Readiness = {
+      ready: reasons.length === 0,
+      reasons,
+      loops: states,
+      services: { [storeName]: up ? "up" : "away" }
+    }
+    return answer
+  })
+
+  return Status.of({ stats, readiness, isStopping: stopping.isStopping })
+})
+
+export const layer: Layer.Layer<Status, never, JobStore | Sessions | Loops | Stopping | Identity> = Layer.effect(
+  Status,
+  make
+)

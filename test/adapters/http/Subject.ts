@@ -1,0 +1,47 @@
+/** A listening server over the memory store, for tests that speak HTTP to it. */
+import { Layer, type Redacted } from "effect"
+import * as Server from "../../../src/adapters/http/Server.ts"
+import * as DelayedJobsMemory from "../../../src/adapters/memory/DelayedJobsMemory.ts"
+import * as JobStoreMemory from "../../../src/adapters/memory/JobStoreMemory.ts"
+import * as SessionsMemory from "../../../src/adapters/memory/SessionsMemory.ts"
+import * as TransportMemory from "../../../src/adapters/memory/TransportMemory.ts"
+import type { JobStore } from "../../../src/ports/JobStore.ts"
+import * as Loops from "../../../src/programs/process/Loops.ts"
+import * as Stopping from "../../../src/programs/process/Stopping.ts"
+import * as StatusView from "../../../src/programs/server/StatusView.ts"
+import * as GroupCommit from "../../../src/programs/submit/GroupCommit.ts"
+
+export interface Options {
+  readonly token?: Redacted.Redacted
+  readonly host?: string
+  readonly store?: Layer.Layer<JobStore>
+  readonly headersMs?: number
+  readonly requestMs?: number
+}
+
+const identity = Layer.succeed(StatusView.Identity, {
+  version: "0.0.0-test",
+  profile: "test",
+  adapters: { JobStore: "memory" }
+})
+
+export const layer = (options: Options = {}) =>
+  Server.layer({
+    host: options.host ?? "127.0.0.1",
+    port: 0,
+    token: options.token ?? null,
+    ...(options.headersMs === undefined ? {} : { headersMs: options.headersMs }),
+    ...(options.requestMs === undefined ? {} : { requestMs: options.requestMs })
+  }).pipe(
+    Layer.provideMerge(StatusView.layer),
+    Layer.provideMerge(GroupCommit.layer),
+    Layer.provideMerge(Layer.mergeAll(
+      options.store ?? JobStoreMemory.layer,
+      TransportMemory.layer,
+      DelayedJobsMemory.layer,
+      SessionsMemory.layer,
+      Loops.layer,
+      Stopping.layer,
+      identity
+    ))
+  )
