@@ -1,0 +1,151 @@
+/**
+ * The records of leases: asked for, let go, handed back, and taken from the dead.
+ *
+ * Heartbeats and the reaper have the `vital` lane to themselves. A lapse whose rows somebody has locked is tried one
+ * lease at a time, so that one stuck transaction holds back no other lapse.
+ */
+import { Effect } from "effect"
+import type { LeaseId } from "../../../domain/Claim.ts"
+import type { JobType } from "../../../domain/Job.ts"
+import type { JobId } from "../../../domain/JobId.ts"
+import { jobStates } from "../../../domain/JobState.ts"
+import type { JobStore, LeaseRecord, Reclaimed, Verified } from "../../../ports/JobStore.ts"
+import { type Database, texts, uuids } from "../Database.ts"
+import * as Sql from "./LeasesSql.ts"
+import { orUnavailable, type StoreOptions } from "./Rows.ts"
+
+type Service = JobStore["Service"]
+
+const deadlockRetryMax = 4
+
+/** How many leases one statement takes. */
+const reclaimMax = 100
+
+export const make = (
+  db: Database["Service"],
+  options: StoreOptions
+): Pick<Service, "abandon" | "endLeases" | "verify" | "look" | "reclaim"> => {
+  const sql = Sql.make(options)
+
+  const endLeases: Service["endLeases"] = (leases) =>
+    leases.length === 0
+      ? Effect.void
+      : db.query("hot", Sql.endLeases, [uuids(leases)]).pipe(Effect.asVoid, orUnavailable("endLeases"))
+
+  const abandonAll = (leases: ReadonlyArray<LeaseId>) =>
+    db.query("vital", sql.abandon, [uuids(leases)]).pipe(
+      Effect.retry({ times: deadlockRetryMax, while: (error) => error.kind === "deadlock" })
+    )
+
+  const abandon: Service["abandon"] = (leases) =>
+    leases.length === 0
+      ? Effect.void
+      : abandonAll(leases).pipe(
+        Effect.catchIf(
+          (error) => error.kind === "locked" && leases.length > 1,
+          // Each by itself, and all of them, before one failure is told.
+          () =>
+            Effect.flatMap(
+              Effect.forEach(leases, (lease) => Effect.exit(abandonAll([lease]))),
+              (exits) => Effect.all(exits)
+            )
+        ),
+        Effect.asVoid,
+        orUnavailable("abandon")
+      )
+
+  const verify: Service["verify"] = (leases) =>
+    leases.length === 0
+      ? Effect.succeed([])
+      : db.query<Sql.VerifiedRow>("vital", Sql.verify, [uuids(leases)]).pipe(
+        Effect.map((rows) => {
+          const found = new Map(rows.map((row) => [row.id, row]))
+          return leases.map((lease): Verified => {
+            const row = found.get(lease)
+            return row === undefined ? { _tag: "Gone", lease } : {
+              _tag: "Stands",
+              lease,
+              running: row.ids.map((id, index) => ({ id: id as JobId, epoch: row.epochs[index] ?? 0 })),
+              revoked: (row.revoked ?? []).map(({ epoch, id, reason }) => ({ id: id as JobId, epoch, reason }))
+            }
+          })
+        }),
+        orUnavailable("verify")
+      )
+
+  const look: Service["look"] = db.query<Sql.LookRow>("vital", Sql.look).pipe(
+    Effect.map((rows) => ({
+      incarnation: rows[0]?.incarnation ?? "",
+      leases: rows.flatMap((row): ReadonlyArray<LeaseRecord> =>
+        row.id === null
+          ? []
+          : [{ lease: row.id as LeaseId, leaseMs: row.lease_ms, token: row.token, worker: row.worker, jobs: row.jobs }]
+      )
+    })),
+    orUnavailable("look")
+  )
+
+  type Lapsed = Parameters<Service["reclaim"]>[0]
+  type How = Parameters<Service["reclaim"]>[1]
+
+  const take = Effect.fnUntraced(function*(lapsed: Lapsed, how: How) {
+    const rows = yield* db.query<Sql.ReclaimedRow>("vital", sql.reclaim, [
+      uuids(lapsed.map(({ lease }) => lease)),
+      texts(lapsed.map(({ token }) => token)),
+      how.counted,
+      how.lossesMax
+    ]).pipe(Effect.retry({ times: deadlockRetryMax, while: (error) => error.kind === "deadlock" }))
+    const taken = new Map(rows.map((row) => [row.lease, row]))
+    const missed = lapsed.filter(({ lease }) => !taken.has(lease)).map(({ lease }) => lease)
+    const standing = missed.length === 0
+      ? []
+      : yield* db.query<{ readonly id: string }>("vital", Sql.standing, [uuids(missed)])
+    const moved = new Set(standing.map(({ id }) => id))
+    return lapsed.map(({ lease }): Reclaimed => {
+      const row = taken.get(lease)
+      if (row === undefined) return { _tag: moved.has(lease) ? "Moved" : "Gone", lease }
+      return {
+        _tag: "Reclaimed",
+        lease,
+        worker: row.worker,
+        jobs: row.ids.map((id, index) => ({
+          id: id as JobId,
+          type: row.types[index] as JobType,
+          state: jobStates[row.states[index] ?? 0]!
+        }))
+      }
+    })
+  })
+
+  const takeApart = (lapsed: Lapsed, how: How) =>
+    take(lapsed, how).pipe(
+      Effect.catchIf((error) => error.kind === "locked", () =>
+        Effect.forEach(lapsed, (one) =>
+          take([one], how).pipe(
+            Effect.map(([answer]): Reclaimed => answer ?? { _tag: "Gone", lease: one.lease }),
+            Effect.catchIf(
+              (error) => error.kind === "locked",
+              () => Effect.succeed<Reclaimed>({ _tag: "Locked", lease: one.lease })
+            )
+          )))
+    )
+
+  const reclaim: Service["reclaim"] = Effect.fnUntraced(function*(lapsed, how) {
+    const answers: Array<Reclaimed> = []
+    for (let from = 0; from < lapsed.length; from += reclaimMax) {
+      const part = takeApart(lapsed.slice(from, from + reclaimMax), how)
+      // What was taken is told, also if the rest must be asked for again.
+      answers.push(
+        ...(yield* from === 0 ?
+          part :
+          Effect.orElseSucceed(
+            part,
+            () => lapsed.slice(from, from + reclaimMax).map(({ lease }): Reclaimed => ({ _tag: "Locked", lease }))
+          ))
+      )
+    }
+    return answers
+  }, orUnavailable("reclaim"))
+
+  return { abandon, endLeases, verify, look, reclaim }
+}
