@@ -51,8 +51,7 @@ export interface LookRow {
 export const look = `SELECT s.incarnation, l.id, l.lease_ms, l.token::text AS token, l.worker,
          cardinality(l.job_ids) AS jobs
   FROM (
-    SELECT concat_ws('/', m.incarnation, extract(epoch FROM pg_postmaster_start_time()), inet_server_addr(),
-                     inet_server_port()) AS incarnation
+    SELECT concat_ws('/', m.incarnation, extract(epoch FROM pg_postmaster_start_time())) AS incarnation
     FROM deadman.meta m
   ) s
   LEFT JOIN deadman.lease l ON true`
