@@ -124,6 +124,19 @@ export const suite = <R, E>(
           assert.isFalse(yield* register.markLapsed(Ids.leaseId(), token!))
         }))
 
+      it.effect("a mark without a token is for a lease that is not known", () =>
+        Effect.gen(function*() {
+          const register = yield* LeaseRegister
+          const [lease] = yield* held(1)
+          const unknown = Ids.leaseId()
+          assert.isFalse(yield* register.markLapsed(lease!, null))
+          assert.isTrue(yield* register.markLapsed(unknown, null))
+          assert.deepStrictEqual(
+            yield* register.renew([lease!, unknown].map((lease) => ({ lease, leaseMs }))),
+            ["held", "lost"]
+          )
+        }))
+
       it.effect("of a renewal and a mark that race, exactly one wins", () =>
         Effect.gen(function*() {
           const register = yield* LeaseRegister

@@ -210,7 +210,7 @@ export const suite = <R, E>(
           const before = one.told("Due")
           yield* eventually(
             "a wake after it",
-            Effect.as(transport.wake([{ _tag: "Due" }]), one.told("Due") > before),
+            Effect.map(transport.wake([{ _tag: "Due" }]), () => one.told("Due") > before),
             within
           )
           assert.strictEqual(one.told("Resumed"), 1)

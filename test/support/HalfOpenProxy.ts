@@ -9,7 +9,7 @@ export interface HalfOpenProxy {
   readonly port: number
   /** From now on the present connections forward nothing; later ones are not affected. */
   readonly halfOpen: Effect.Effect<void>
-  /** How many connections there are, the half-open ones included. */
+  /** How many connections clients have open to it, the half-open ones included. */
   readonly connections: Effect.Effect<number>
 }
 
@@ -68,6 +68,8 @@ export const make = (target: { readonly port: number }): Effect.Effect<HalfOpenP
           pair.silent = true
         }
       }),
-      connections: Effect.sync(() => pairs.size)
+      connections: Effect.sync(() =>
+        Array.from(pairs.values()).filter(([client]) => client?.destroyed === false).length
+      )
     }
   })

@@ -102,7 +102,10 @@ const make = Effect.sync(() => {
   const markLapsed: LeaseRegister["Service"]["markLapsed"] = (lease, token) =>
     Effect.map(nowMs, (now) => {
       const entry = find(lease, now)
-      if (entry === undefined || String(entry.token) !== token) {
+      if (entry === undefined) {
+        return token === null
+      }
+      if (String(entry.token) !== token) {
         return false
       }
       entry.lapsed = true

@@ -12,8 +12,9 @@ import { PgClient } from "@effect/sql-pg"
 import { Effect, Layer, type Redacted, Schema } from "effect"
 import { SqlClient, type SqlError } from "effect/sql"
 import core from "./migrations/0001_core.ts"
+import guards from "./migrations/0002_guards.ts"
 
-const steps: ReadonlyArray<Effect.Effect<void, SqlError.SqlError, SqlClient.SqlClient>> = [core]
+const steps: ReadonlyArray<Effect.Effect<void, SqlError.SqlError, SqlClient.SqlClient>> = [core, guards]
 
 /** The version of the schema that this program reads and writes. */
 export const schemaVersion = steps.length

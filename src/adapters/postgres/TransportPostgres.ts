@@ -1,0 +1,236 @@
+/**
+ * `Transport` by `NOTIFY`: wakes and no deliveries, for workers that claim from the store.
+ *
+ * One connection of the process listens for all of its subscribers. Its loss is
+ * told to them when it is over, since only then may they have missed something.
+ *
+ * A connection whose packets are dropped looks like one on which nothing
+ * happens. So after ten silent seconds it is asked for an answer, and sooner
+ * when a notification of our own did not come back.
+ */
+import { Clock, Effect, Exit, Layer, Metric, Queue, Random, Scope } from "effect"
+import type { LeaseId } from "../../domain/Claim.ts"
+import type { JobId } from "../../domain/JobId.ts"
+import type { DeadLetter } from "../../ports/JobStore.ts"
+import { type Delivery, Transport, TransportUnavailable, type Wake } from "../../ports/Transport.ts"
+import * as WakeBuffer from "../../ports/WakeBuffer.ts"
+import { Database, type DatabaseFailed, type Listening, texts } from "./Database.ts"
+import { wakeChannel } from "./store/Rows.ts"
+
+export const deadChannel = "deadman_dead"
+
+export interface Options {
+  /** How long a silent connection is believed to be alive. */
+  readonly pingEveryMs?: number
+  /** How long its answer may take. */
+  readonly pingWithinMs?: number
+  /** How long our own notification may take to come back. */
+  readonly echoWithinMs?: number
+}
+
+const notifyDeadlineMs = 2_000
+
+/** A subscriber does not wait longer than this for the first connection: it comes by itself. */
+const firstWaitMs = 3_000
+
+const backoffMinMs = 50
+const backoffMaxMs = 2_000
+
+/** The counter of `programs/Meters.ts`, which an adapter cannot import: metrics are one by their name. */
+const garbage = Metric.counter("deadman_garbage_messages_total", {
+  description: "Transport messages that could not be read and were skipped",
+  incremental: true
+})
+
+const encode = (wake: Wake): string => {
+  switch (wake._tag) {
+    case "Ready":
+    case "Resumed":
+      return "r"
+    case "Due":
+      return "d"
+    case "Revoked":
+      return `v:${wake.lease}:${wake.epoch}:${wake.id}`
+  }
+}
+
+const uuid = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
+const revoked = new RegExp(`^v:(${uuid}):(\\d{1,10}):(${uuid})$`)
+
+/** What a payload says, or `null` if it is none of ours. */
+export const decode = (payload: string): Wake | null => {
+  if (payload === "r") {
+    return { _tag: "Ready" }
+  }
+  if (payload === "d") {
+    return { _tag: "Due" }
+  }
+  const [, lease, epoch, id] = revoked.exec(payload) ?? []
+  return lease === undefined || epoch === undefined || id === undefined
+    ? null
+    : { _tag: "Revoked", lease: lease as LeaseId, epoch: Number(epoch), id: id as JobId }
+}
+
+const notifySql =
+  `SELECT pg_notify($1::text, p.payload) FROM unnest($2::text[]) WITH ORDINALITY p(payload, n) ORDER BY p.n`
+
+const make = Effect.fnUntraced(function*(options: Options) {
+  const database = yield* Database
+  const layerScope = yield* Scope.Scope
+  const pingEveryMs = options.pingEveryMs ?? 10_000
+  const pingWithinMs = options.pingWithinMs ?? 2_000
+  const echoWithinMs = options.echoWithinMs ?? 1_000
+
+  const buffers = new Set<WakeBuffer.WakeBuffer>()
+  // When a notification of our own was sent.
+  const echoes = yield* Queue.sliding<number>(1)
+  let connected = false
+  let heardMs = 0
+  let looping = false
+
+  const nowMs = Effect.map(Clock.monotonicTimeNanos, (nanos) => Number(nanos / 1_000_000n))
+
+  const tell = (wake: Wake) => {
+    for (const buffer of buffers) {
+      buffer.offer(wake)
+    }
+  }
+
+  const hear = Effect.fnUntraced(function*({ notifications }: Listening) {
+    while (true) {
+      const all = yield* Queue.takeAll(notifications)
+      heardMs = yield* nowMs
+      for (const { payload } of all) {
+        const wake = decode(payload)
+        if (wake === null) {
+          yield* Metric.update(garbage, 1)
+        } else {
+          tell(wake)
+        }
+      }
+    }
+  })
+
+  // Ends in failure when the connection no longer answers.
+  const watch = Effect.fnUntraced(function*({ ping }: Listening) {
+    while (true) {
+      const quietMs = (yield* nowMs) - heardMs
+      const sentMs = yield* Effect.raceFirst(
+        Effect.as(Effect.sleep(Math.max(1, pingEveryMs - quietMs)), null),
+        Effect.tap(Queue.take(echoes), () => Effect.sleep(echoWithinMs))
+      )
+      const suspect = sentMs === null ? (yield* nowMs) - heardMs >= pingEveryMs : heardMs < sentMs
+      if (suspect) {
+        yield* ping(pingWithinMs)
+        heardMs = yield* nowMs
+      }
+    }
+  })
+
+  /** One connection, from its being there to its loss. */
+  const session = Effect.fnUntraced(function*(resumes: boolean) {
+    const scope = yield* Scope.make()
+    return yield* database.listen(wakeChannel).pipe(
+      Scope.provide(scope),
+      Effect.flatMap((listening) =>
+        Effect.gen(function*() {
+          heardMs = yield* nowMs
+          connected = true
+          if (resumes) {
+            tell({ _tag: "Resumed" })
+          }
+          return yield* Effect.raceFirst(hear(listening), watch(listening))
+        })
+      ),
+      Effect.exit,
+      // Closing says goodbye to the server, and waits for an answer that may never come.
+      Effect.onExit(() =>
+        Effect.andThen(
+          Effect.sync(() => {
+            connected = false
+          }),
+          Effect.forkDetach(Scope.close(scope, Exit.void))
+        )
+      )
+    )
+  })
+
+  const loop = Effect.gen(function*() {
+    let resumes = false
+    let backoffMs = backoffMinMs
+    while (true) {
+      const before = yield* nowMs
+      yield* session(resumes)
+      // Also where the first connection did not come: whoever subscribed meanwhile was told nothing.
+      resumes = true
+      const lived = (yield* nowMs) - before > backoffMaxMs
+      backoffMs = lived ? backoffMinMs : Math.min(backoffMaxMs, backoffMs * 2)
+      yield* Effect.logDebug("The connection for wakes is lost; workers claim by themselves until it is back")
+      yield* Effect.sleep(backoffMinMs + (yield* Random.next) * backoffMs)
+    }
+  })
+
+  const subscribe: Transport["Service"]["subscribe"] = Effect.fn("TransportPostgres.subscribe")(function*() {
+    const buffer = yield* WakeBuffer.make
+    yield* Effect.acquireRelease(
+      Effect.sync(() => buffers.add(buffer)),
+      () => Effect.sync(() => buffers.delete(buffer))
+    )
+    const deliveries = yield* Effect.acquireRelease(Queue.bounded<Delivery>(1), Queue.shutdown)
+    if (!looping) {
+      looping = true
+      yield* Effect.forkIn(loop, layerScope)
+    }
+    const until = (yield* nowMs) + firstWaitMs
+    while (!connected && (yield* nowMs) < until) {
+      yield* Effect.sleep(10)
+    }
+    return { wakes: buffer.wakes, deliveries, healthy: Effect.sync(() => connected) }
+  })
+
+  const notify = (
+    operation: TransportUnavailable["operation"],
+    channel: string,
+    payloads: ReadonlyArray<string>
+  ): Effect.Effect<void, TransportUnavailable> =>
+    payloads.length === 0 ? Effect.void : database.query(
+      "read",
+      notifySql,
+      [channel, texts(payloads)],
+      { deadlineMs: notifyDeadlineMs }
+    ).pipe(
+      Effect.mapError((cause: DatabaseFailed) => new TransportUnavailable({ operation, cause })),
+      Effect.asVoid
+    )
+
+  const notifyWakes = Effect.fnUntraced(function*(operation: "publish" | "wake", payloads: ReadonlyArray<string>) {
+    const sentMs = yield* nowMs
+    yield* notify(operation, wakeChannel, payloads)
+    if (payloads.length > 0) {
+      yield* Queue.offer(echoes, sentMs)
+    }
+  })
+
+  const publish: Transport["Service"]["publish"] = (jobs) => notifyWakes("publish", jobs.length === 0 ? [] : ["r"])
+
+  const wake: Transport["Service"]["wake"] = (wakes) => notifyWakes("wake", [...new Set(wakes.map(encode))])
+
+  const letterText = ({ attempts, diedAtMs, id, queue, reason, type }: DeadLetter) =>
+    JSON.stringify({ id, type, queue, reason, attempts, died_at_ms: diedAtMs })
+
+  const announceDead: Transport["Service"]["announceDead"] = Effect.fn("TransportPostgres.announceDead")(
+    function*(letters) {
+      yield* notify("announceDead", deadChannel, letters.map(letterText))
+      for (const { attempts, id, queue, reason, type } of letters) {
+        yield* Effect.logWarning("A job is dead").pipe(Effect.annotateLogs({ id, type, queue, reason, attempts }))
+      }
+    }
+  )
+
+  return Transport.of({ publish, wake, subscribe, announceDead })
+})
+
+export const layerWith = (options: Options): Layer.Layer<Transport, never, Database> =>
+  Layer.effect(Transport, make(options))
+
+export const layer: Layer.Layer<Transport, never, Database> = layerWith({})
