@@ -1,6 +1,7 @@
 /** Ways to let time pass, one for each kind of clock an adapter may keep. */
 import { type Duration, Effect } from "effect"
 import { TestClock } from "effect/testing"
+import { live } from "./Eventually.ts"
 
 export type Pass = (duration: Duration.Input) => Effect.Effect<void>
 
@@ -8,4 +9,4 @@ export type Pass = (duration: Duration.Input) => Effect.Effect<void>
 export const adjust: Pass = TestClock.adjust
 
 /** For adapters whose server keeps its own time: wait for it. */
-export const wait: Pass = (duration) => TestClock.withLive(Effect.sleep(duration))
+export const wait: Pass = (duration) => live(Effect.sleep(duration))

@@ -1,0 +1,123 @@
+/** The part of the memory store through which people cancel and retry, and the keeper does its chores. */
+import type { JobId } from "../../domain/JobId.ts"
+import type { Cancelled, DeadLetter, JobStore, Promoted, Rebooked } from "../../ports/JobStore.ts"
+import * as JobRow from "./JobRow.ts"
+import * as Submits from "./Submits.ts"
+import * as Tables from "./Tables.ts"
+
+type Control = "cancel" | "retry" | "promote" | "promoteIds" | "deadLetters" | "announced" | "prune"
+
+export const make = (tables: Tables.Tables): Pick<JobStore["Service"], Control> => {
+  const cancel: JobStore["Service"]["cancel"] = (id) =>
+    Tables.at((nowMs): Cancelled => {
+      const row = tables.jobs.get(id)
+      if (row === undefined) {
+        return { _tag: "NotFound" }
+      }
+      const lease = row.state === "running" ? row.lease : null
+      if (!Tables.advance(row, "cancel")) {
+        return { _tag: "Refused", state: row.state }
+      }
+      const { epoch, worker } = row
+      Tables.end(tables, row, "cancelled", nowMs)
+      Tables.record(row, { kind: "cancel_requested", epoch, worker, atMs: nowMs })
+      if (lease === null) {
+        return { _tag: "Cancelled", job: JobRow.asJob(row), cutOff: null }
+      }
+      Tables.cutOff(row)
+      const record = tables.leases.get(lease)
+      if (record !== undefined) {
+        record.revoked = [...record.revoked, { id, epoch, reason: "cancelled" }]
+      }
+      return { _tag: "Cancelled", job: JobRow.asJob(row), cutOff: { lease, epoch } }
+    })
+
+  const retry: JobStore["Service"]["retry"] = (id) =>
+    Tables.at((nowMs): Rebooked => {
+      const row = tables.jobs.get(id)
+      if (row === undefined) {
+        return { _tag: "NotFound" }
+      }
+      // A pending job is booked anew where it is: its time changes and its state does not.
+      if (row.state !== "pending" && !Tables.advance(row, "retry")) {
+        return { _tag: "Refused", state: row.state }
+      }
+      row.runAtMs = Math.min(row.runAtMs, nowMs)
+      Tables.place(tables, row, nowMs, nowMs)
+      Tables.record(row, { kind: "retried", epoch: row.epoch, worker: row.worker, atMs: nowMs })
+      return { _tag: "Rebooked", job: JobRow.asJob(row) }
+    })
+
+  const promoted = (rows: ReadonlyArray<JobRow.JobRow>, nowMs: number): Promoted => {
+    for (const row of rows) {
+      Tables.place(tables, row, nowMs, nowMs)
+    }
+    const next = [...tables.waiting].reduce<number | null>(
+      (least, row) => row.waitMs === null ? least : Math.min(least ?? row.waitMs, row.waitMs),
+      null
+    )
+    return {
+      jobs: rows.map(({ submitted: { id, queue, type } }) => ({ id, type, queue })),
+      nextInMs: next === null ? null : Math.max(0, next - nowMs),
+      announced: false
+    }
+  }
+
+  const isDue = (row: JobRow.JobRow, nowMs: number) => row.waitMs !== null && row.waitMs <= nowMs
+
+  const promote: JobStore["Service"]["promote"] = (limit) =>
+    Tables.at((nowMs) => {
+      const due = [...tables.waiting].filter((row) => isDue(row, nowMs))
+      return promoted(due.sort((a, b) => (a.waitMs ?? 0) - (b.waitMs ?? 0)).slice(0, limit), nowMs)
+    })
+
+  const promoteIds: JobStore["Service"]["promoteIds"] = (ids) =>
+    Tables.at((nowMs) => {
+      const rows = [...new Set(ids)].flatMap((id: JobId) => tables.jobs.get(id) ?? [])
+      return promoted(rows.filter((row) => isDue(row, nowMs)), nowMs)
+    })
+
+  const deadLetters: JobStore["Service"]["deadLetters"] = (limit) =>
+    Tables.at(() => {
+      const letters: Array<DeadLetter> = []
+      for (const { announced, attempts, finishedAtMs, reason, submitted } of tables.jobs.values()) {
+        if (letters.length < limit && !announced && reason !== null && finishedAtMs !== null) {
+          const { id, queue, type } = submitted
+          letters.push({ id, type, queue, reason, attempts, diedAtMs: finishedAtMs })
+        }
+      }
+      return letters
+    })
+
+  const announced: JobStore["Service"]["announced"] = (ids) =>
+    Tables.at(() => {
+      for (const row of ids.flatMap((id) => tables.jobs.get(id) ?? [])) {
+        row.announced = true
+      }
+    })
+
+  const prune: JobStore["Service"]["prune"] = ({ completedMs, deadMs, limit }) =>
+    Tables.at((nowMs) => {
+      const keys = [...tables.keys.keys()].filter((key) => Submits.keyed(tables, key, nowMs) === undefined)
+      for (const key of keys.slice(0, limit)) {
+        tables.keys.delete(key)
+      }
+      // Its key would point at nothing, and a repeat of its request would run it again.
+      const holdsKey = ({ submitted }: JobRow.JobRow) =>
+        submitted.key !== null && tables.keys.get(submitted.key.key)?.job === submitted.id
+      const over = [...tables.jobs.values()].filter((row) =>
+        row.finishedAtMs !== null && row.announced && !holdsKey(row) &&
+        row.finishedAtMs <= nowMs - (row.state === "completed" ? completedMs : deadMs)
+      )
+      for (const row of over.slice(0, limit)) {
+        tables.jobs.delete(row.submitted.id)
+      }
+      return {
+        jobs: Math.min(over.length, limit),
+        keys: Math.min(keys.length, limit),
+        more: over.length > limit || keys.length > limit
+      }
+    })
+
+  return { cancel, retry, promote, promoteIds, deadLetters, announced, prune }
+}

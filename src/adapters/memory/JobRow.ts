@@ -1,0 +1,123 @@
+/**
+ * One job as the memory store keeps it, and the two ways in which it is shown.
+ *
+ * The columns are those of the Postgres tables, so that the two stores can be read side by side: `rank` is there while
+ * the job may start, `waitMs` while it waits for a time, and `lease` on a row that is not running names the claim that
+ * settled it.
+ */
+import type { LeaseId } from "../../domain/Claim.ts"
+import * as History from "../../domain/History.ts"
+import type { ClaimedJob, Job, JobError, JobEvent, NewJob } from "../../domain/Job.ts"
+import type { JobId } from "../../domain/JobId.ts"
+import type { DeadReason, JobState } from "../../domain/JobState.ts"
+
+export interface JobRow {
+  readonly submitted: NewJob
+  readonly createdAtMs: number
+  /** What `createdAtMs` and the submitted time came to, for whoever submits the job again. */
+  readonly firstRunAtMs: number
+  /** Of the payload's JSON text. */
+  readonly bytes: number
+  state: JobState
+  runAtMs: number
+  rank: number | null
+  waitMs: number | null
+  startedAtMs: number | null
+  finishedAtMs: number | null
+  epoch: number
+  lease: LeaseId | null
+  /** The claim that settled the job before its present one. */
+  settled: { readonly epoch: number; readonly lease: LeaseId } | null
+  lostEpochs: ReadonlyArray<number>
+  deliveries: number
+  attempts: number
+  losses: number
+  lossesCounted: number
+  stale: number
+  worker: string | null
+  reason: DeadReason | null
+  announced: boolean
+  /** JSON text. */
+  result: string | null
+  errors: History.History<JobError>
+  events: History.History<JobEvent>
+  resubmittedAs: JobId | null
+}
+
+export const make = (submitted: NewJob, nowMs: number): JobRow => {
+  const runAtMs = Math.max(submitted.runAtMs ?? nowMs, nowMs)
+  return {
+    submitted,
+    createdAtMs: nowMs,
+    firstRunAtMs: runAtMs,
+    bytes: new TextEncoder().encode(submitted.payload).length,
+    state: "pending",
+    runAtMs,
+    rank: null,
+    waitMs: null,
+    startedAtMs: null,
+    finishedAtMs: null,
+    epoch: 0,
+    lease: null,
+    settled: null,
+    lostEpochs: [],
+    deliveries: 0,
+    attempts: 0,
+    losses: 0,
+    lossesCounted: 0,
+    stale: 0,
+    worker: null,
+    reason: null,
+    announced: true,
+    result: null,
+    errors: History.empty,
+    events: History.empty,
+    resubmittedAs: null
+  }
+}
+
+export const asJob = (row: JobRow): Job => ({
+  id: row.submitted.id,
+  type: row.submitted.type,
+  queue: row.submitted.queue,
+  priority: row.submitted.priority,
+  state: row.state,
+  payload: JSON.parse(row.submitted.payload),
+  tags: row.submitted.tags,
+  attempts: row.attempts,
+  maxAttempts: row.submitted.maxAttempts,
+  backoff: row.submitted.backoff,
+  timeoutMs: row.submitted.timeoutMs,
+  runAtMs: row.runAtMs,
+  createdAtMs: row.createdAtMs,
+  startedAtMs: row.startedAtMs,
+  finishedAtMs: row.finishedAtMs,
+  worker: row.worker,
+  epoch: row.epoch,
+  deliveries: row.deliveries,
+  leaseLosses: row.losses,
+  staleWrites: row.stale,
+  reason: row.reason,
+  result: row.result === null ? null : JSON.parse(row.result),
+  errors: row.errors.entries,
+  errorsOmitted: row.errors.omitted,
+  events: row.events.entries,
+  eventsOmitted: row.events.omitted,
+  resubmittedFrom: row.submitted.resubmittedFrom,
+  resubmittedAs: row.resubmittedAs
+})
+
+export const asClaimed = (row: JobRow): ClaimedJob => ({
+  id: row.submitted.id,
+  epoch: row.epoch,
+  type: row.submitted.type,
+  queue: row.submitted.queue,
+  payload: JSON.parse(row.submitted.payload),
+  attempts: row.attempts,
+  maxAttempts: row.submitted.maxAttempts,
+  backoff: row.submitted.backoff,
+  timeoutMs: row.submitted.timeoutMs,
+  deliveries: row.deliveries,
+  leaseLosses: row.losses,
+  key: row.submitted.key?.key ?? null
+})

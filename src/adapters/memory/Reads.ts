@@ -1,0 +1,41 @@
+/** The part of the memory store that only reads. */
+import type { JobState } from "../../domain/JobState.ts"
+import type { JobStore, ListRequest } from "../../ports/JobStore.ts"
+import * as JobRow from "./JobRow.ts"
+import * as Tables from "./Tables.ts"
+
+const matches = (request: ListRequest, { state, submitted }: JobRow.JobRow): boolean =>
+  (request.state === undefined || state === request.state) &&
+  (request.type === undefined || submitted.type === request.type) &&
+  (request.queue === undefined || submitted.queue === request.queue) &&
+  (request.tag === undefined || submitted.tags.includes(request.tag)) &&
+  (request.before === undefined || submitted.id < request.before)
+
+export const make = (tables: Tables.Tables): Pick<JobStore["Service"], "get" | "list" | "counts" | "now"> => {
+  const get: JobStore["Service"]["get"] = (ids) =>
+    Tables.at(() => [...new Set(ids)].flatMap((id) => tables.jobs.get(id) ?? []).map(JobRow.asJob))
+
+  const list: JobStore["Service"]["list"] = (request) =>
+    Tables.at(() => {
+      const found = [...tables.jobs.values()]
+        .filter((row) => matches(request, row))
+        .sort((a, b) => a.submitted.id < b.submitted.id ? 1 : -1)
+        .slice(request.offset)
+      const jobs = found.slice(0, request.limit).map(JobRow.asJob)
+      return { jobs, next: found.length > jobs.length ? jobs.at(-1)?.id ?? null : null }
+    })
+
+  const counts: JobStore["Service"]["counts"] = Tables.at((nowMs) => {
+    const byState: Record<JobState, number> = { pending: 0, running: 0, failed: 0, completed: 0, dead: 0 }
+    const byType: Record<string, number> = {}
+    const byQueue: Record<string, number> = {}
+    for (const { state, submitted: { queue, type } } of tables.jobs.values()) {
+      byState[state] += 1
+      byType[type] = (byType[type] ?? 0) + 1
+      byQueue[queue] = (byQueue[queue] ?? 0) + 1
+    }
+    return { byState, byType, byQueue, asOfMs: nowMs }
+  })
+
+  return { get, list, counts, now: Tables.at((nowMs) => nowMs) }
+}

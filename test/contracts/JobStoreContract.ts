@@ -1,0 +1,56 @@
+/**
+ * The laws of `JobStore`, for any adapter.
+ *
+ * Every test takes fresh types, queues and leases, so the tests share one store without sharing rows; only pruning and
+ * promoting reach further, so a suite has a store of its own. `pass` lets time pass on the clock the adapter keeps:
+ * `Clock.adjust` moves a memory adapter's, `Clock.wait` waits for a server's, and then the adapter's own deadlines run
+ * on real time too. What the laws are tested with is in `JobStoreContractSteps.ts`.
+ *
+ * Not reachable through the port, so tested beside the adapters: paused queues, locks of other sessions, `expire`.
+ */
+import { it } from "@effect/vitest"
+import type { Layer } from "effect"
+import type { JobStore } from "../../src/ports/JobStore.ts"
+import * as Clock from "../support/Clock.ts"
+import { claimLaws } from "./JobStoreContractClaim.ts"
+import { controlLaws } from "./JobStoreContractControl.ts"
+import { edgeLaws } from "./JobStoreContractEdges.ts"
+import { keyLaws } from "./JobStoreContractKeys.ts"
+import { leaseLaws } from "./JobStoreContractLeases.ts"
+import { readLaws } from "./JobStoreContractReads.ts"
+import { reclaimLaws } from "./JobStoreContractReclaim.ts"
+import { retentionLaws } from "./JobStoreContractRetention.ts"
+import { settleLaws } from "./JobStoreContractSettle.ts"
+import { submitLaws } from "./JobStoreContractSubmit.ts"
+
+const parts = [
+  submitLaws,
+  keyLaws,
+  claimLaws,
+  leaseLaws,
+  settleLaws,
+  edgeLaws,
+  reclaimLaws,
+  controlLaws,
+  readLaws,
+  retentionLaws
+]
+
+interface Options {
+  readonly pass?: Clock.Pass
+}
+
+const options = (pass: Clock.Pass) => ({ timeout: "60 seconds", excludeTestServices: pass === Clock.wait } as const)
+
+export const suite = <E>(
+  adapter: string,
+  layer: Layer.Layer<JobStore, E>,
+  { pass = Clock.adjust }: Options = {}
+) =>
+  it.layer(layer, options(pass))(`JobStore (${adapter})`, (it) => {
+    for (const laws of parts) {
+      laws(it, pass)
+    }
+  })
+
+export { suiteOfKeys } from "./JobStoreContractKeys.ts"
