@@ -33,11 +33,11 @@ export const exists = (pid: number): boolean => {
   }
 }
 
-/** Waits for a condition, for 20 s at most. */
+/** Waits for a condition, for 30 s at most. */
 export const eventually = (what: string, check: () => boolean): Effect.Effect<void> =>
   Effect.sync(check).pipe(
     Effect.repeat({ until: (yes) => yes, schedule: Schedule.spaced("20 millis") }),
-    Effect.timeoutOrElse({ duration: "20 seconds", orElse: () => Effect.die(new Error(`never happened: ${what}`)) }),
+    Effect.timeoutOrElse({ duration: "30 seconds", orElse: () => Effect.die(new Error(`never happened: ${what}`)) }),
     Effect.asVoid
   )
 
@@ -80,7 +80,7 @@ export const start = (
       pid: child.pid ?? 0,
       said: Deferred.await(said).pipe(
         Effect.timeoutOrElse({
-          duration: "25 seconds",
+          duration: "45 seconds",
           orElse: () => Effect.die(new Error(`the member says nothing, but: ${text}`))
         })
       ),

@@ -25,7 +25,7 @@ import { createServer } from "node:net"
 import { join } from "node:path"
 import * as Account from "./Account.ts"
 import { type Binaries } from "./Binaries.ts"
-import { attempt, codeOf, EmbeddedPostgresFailed, failed } from "./EmbeddedPostgresFailed.ts"
+import { attempt, codeOf, EmbeddedPostgresFailed, failed, reasonIn } from "./EmbeddedPostgresFailed.ts"
 
 export const role = "deadman"
 export const database = "deadman"
@@ -76,8 +76,7 @@ const run = (
     child.on("error", (cause) => fail(cause.message))
     child.on("close", (code, signal) => {
       if (code === 0) return resume(Effect.void)
-      const lines = said.trim().split("\n")
-      fail(lines.find((line) => /FATAL|PANIC|error:/.test(line)) ?? lines.at(-1) ?? `ended with ${code ?? signal}`)
+      fail(said.trim() === "" ? `it ended with ${code ?? signal}` : reasonIn(said))
     })
     child.stdin?.on("error", () => {})
     if (typeof options.stdin === "string") child.stdin?.end(options.stdin)
@@ -181,7 +180,7 @@ export const ensure = Effect.fn("Cluster.ensure")(function*(cluster: Cluster) {
       })
     }
   })
-  if (version === undefined) return yield* initialise(cluster)
+  if (version === undefined) return yield* Effect.onError(initialise(cluster), () => sweepDrafts(cluster))
   if (version !== cluster.binaries.major) {
     return yield* new EmbeddedPostgresFailed({
       message: `The data in ${cluster.dataDir} were made by Postgres ${version}, and this Deadman brings Postgres ` +

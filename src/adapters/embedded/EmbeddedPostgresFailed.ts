@@ -32,6 +32,15 @@ export const failed = (doing: string, cause: unknown): EmbeddedPostgresFailed =>
   return new EmbeddedPostgresFailed({ message: `The embedded Postgres cannot ${doing}: ${reason}` })
 }
 
+/** The line of a program's output that says why it failed, and what to do where we know it. */
+export const reasonIn = (output: string): string => {
+  const lines = output.trim().split("\n")
+  const line = lines.find((line) => /FATAL|PANIC|error:/.test(line)) ?? lines.at(-1) ?? ""
+  const said = line.replace(/^.*?(?=FATAL|PANIC|error:)/, "").trim()
+  if (/No space left/i.test(said)) return `${said} (${advice["ENOSPC"]})`
+  return said === "" ? "it does not say why" : said
+}
+
 /** Runs file system code; `doing` completes the sentence "the embedded Postgres cannot …". */
 export const attempt = <A>(doing: string, run: () => A): Effect.Effect<A, EmbeddedPostgresFailed> =>
   Effect.try({

@@ -25,7 +25,7 @@ import { connect } from "node:net"
 import { join } from "node:path"
 import * as Account from "./Account.ts"
 import * as Cluster from "./Cluster.ts"
-import { attempt, EmbeddedPostgresFailed } from "./EmbeddedPostgresFailed.ts"
+import { attempt, EmbeddedPostgresFailed, reasonIn } from "./EmbeddedPostgresFailed.ts"
 import * as ProcessIdentity from "./ProcessIdentity.ts"
 
 export interface Running {
@@ -187,11 +187,6 @@ const launch = (cluster: Cluster.Cluster): Effect.Effect<Attempt, EmbeddedPostgr
     }
   })
 
-const lastWords = (cluster: Cluster.Cluster, from: number): string => {
-  const lines = logSince(cluster, from).trim().split("\n")
-  return (lines.find((line) => /FATAL|PANIC/.test(line)) ?? lines.at(-1) ?? "").replace(/^.*?(?=FATAL|PANIC)/, "")
-}
-
 /** Starts the server, unless it runs, and waits until it takes connections. */
 export const ensure = Effect.fn("Postmaster.ensure")(function*(
   cluster: Cluster.Cluster
@@ -208,15 +203,15 @@ export const ensure = Effect.fn("Postmaster.ensure")(function*(
     }
     const waited = Duration.nanos((yield* Clock.monotonicTimeNanos) - since)
     if (launched !== undefined && launched.exited && now.state === "none") {
-      const words = lastWords(cluster, launched.logFrom)
+      const log = logSince(cluster, launched.logFrom)
+      const words = reasonIn(log)
       // Another process took the port between our look and the server's: look again, or choose another.
-      const again = /could not bind|could not create any TCP/.test(logSince(cluster, launched.logFrom)) ||
+      const again = /could not bind|could not create any TCP/.test(log) ||
         // The backends of a killed server end by themselves when they notice.
         (/shared memory block/.test(words) && Duration.isLessThan(waited, orphanLimit))
       if (!again || Duration.isGreaterThan(waited, orphanLimit)) {
         return yield* new EmbeddedPostgresFailed({
-          message:
-            `The embedded Postgres does not start: ${words === "" ? "it says nothing" : words}. See ${cluster.log}; ` +
+          message: `The embedded Postgres does not start: ${words}. See ${cluster.log}; ` +
             `to start with an empty database, move ${cluster.dataDir} away`
         })
       }

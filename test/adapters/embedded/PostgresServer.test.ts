@@ -11,7 +11,7 @@ import * as PostgresServer from "../../support/PostgresServer.ts"
 
 const query = (url: Redacted.Redacted, statement: string) => Members.query(Redacted.value(url), statement)
 
-describe("PostgresServer", () => {
+describe("PostgresServer", { timeout: 60_000 }, () => {
   it.effect("a frozen server answers nothing until it is thawed, whatever the test's clock says", () =>
     Effect.gen(function*() {
       const server = yield* PostgresServer.start()
