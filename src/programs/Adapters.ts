@@ -1,0 +1,90 @@
+/**
+ * Which adapter stands behind each port. The only file that knows them all.
+ *
+ * Behaviours ask for ports; entry points give them these. A database that is away at the start is waited for, so that
+ * services may come up in any order; one that can never be used (a wrong password, a newer schema) ends the start at
+ * once. Nothing listens before the schema is there: a start that waits says so in the log.
+ */
+import { type Config, Context, Effect, Layer, type Redacted, Schedule } from "effect"
+import * as EmbeddedPostgres from "../adapters/embedded/EmbeddedPostgres.ts"
+import * as Database from "../adapters/postgres/Database.ts"
+import * as DelayedJobsPostgres from "../adapters/postgres/DelayedJobsPostgres.ts"
+import * as GuardedEffectsPostgres from "../adapters/postgres/GuardedEffectsPostgres.ts"
+import * as JobStorePostgres from "../adapters/postgres/JobStorePostgres.ts"
+import * as LeaseRegisterPostgres from "../adapters/postgres/LeaseRegisterPostgres.ts"
+import * as Migrations from "../adapters/postgres/Migrations.ts"
+import * as SessionsPostgres from "../adapters/postgres/SessionsPostgres.ts"
+import * as TransportPostgres from "../adapters/postgres/TransportPostgres.ts"
+import * as StoreConfig from "./StoreConfig.ts"
+import type { Misconfigured } from "./Variables.ts"
+
+/** For the banner and `/stats`. */
+export class Adapters extends Context.Service<Adapters, {
+  readonly profile: string
+  /** By port. */
+  readonly names: Readonly<Record<string, string>>
+}>()("deadman/programs/Adapters") {}
+
+const names = {
+  JobStore: "Postgres",
+  LeaseRegister: "Postgres (rows of leases)",
+  Transport: "Postgres (LISTEN/NOTIFY)",
+  DelayedJobs: "Postgres (query)"
+}
+
+const waitEvery = "1 second"
+const sayEvery = 5
+const waitTimes = 120
+
+/** SQLSTATE classes that no waiting cures: a wrong password, no such database, missing rights, an unknown setting. */
+const hopeless = (error: Migrations.MigrationError): boolean =>
+  error._tag !== "MigrationFailed" ||
+  (error.code !== null && /^(28|3D|42|0A|08P01)/.test(error.code))
+
+const migrated = (url: Redacted.Redacted) => {
+  let failures = 0
+  return Migrations.migrate(url).pipe(
+    Effect.tapError((error) => {
+      failures += 1
+      return hopeless(error) || failures % sayEvery !== 1
+        ? Effect.void
+        : Effect.logWarning(`waiting for the database: ${error.message}`)
+    }),
+    Effect.retry({ while: (error) => !hopeless(error), schedule: Schedule.spaced(waitEvery), times: waitTimes }),
+    Effect.mapError((error) => new StoreConfig.StoreFailed({ message: error.message }))
+  )
+}
+
+const urlOf = (profile: StoreConfig.Profile) =>
+  profile._tag === "postgres"
+    ? Effect.succeed(profile.url)
+    : Effect.map(EmbeddedPostgres.acquire({ dataDir: profile.dataDir }), ({ url }) => url)
+
+const make = Effect.fnUntraced(function*(program: string) {
+  const config = yield* StoreConfig.fromEnv
+  const url = yield* urlOf(config.profile)
+  yield* migrated(url)
+  const ports = Layer.mergeAll(
+    JobStorePostgres.layer({ wake: true, keyTtlMs: config.keyTtlMs }),
+    LeaseRegisterPostgres.layer,
+    TransportPostgres.layer,
+    DelayedJobsPostgres.layer,
+    SessionsPostgres.layer,
+    GuardedEffectsPostgres.layer
+  ).pipe(Layer.provide(Database.layer({
+    url,
+    storePool: config.storePool,
+    handlerPool: config.handlerPool,
+    hotTimeoutMs: config.statementMs,
+    applicationName: `deadman-${program}`
+  })))
+  return Layer.merge(ports, Layer.succeed(Adapters, { profile: config.profile._tag, names }))
+})
+
+export type Failed =
+  | Misconfigured
+  | Config.ConfigError
+  | StoreConfig.StoreFailed
+  | EmbeddedPostgres.EmbeddedPostgresFailed
+
+export const layer = (program: "server" | "worker") => Layer.unwrap(make(program))

@@ -1,0 +1,87 @@
+/**
+ * How a process logs: one line per event on stdout, whatever is in it.
+ *
+ * For people on a terminal, as JSON otherwise. Line breaks in text that came from users are escaped, so that nobody can
+ * forge a line.
+ */
+import { Cause, Effect, Layer, Logger, References } from "effect"
+import * as Variables from "./Variables.ts"
+
+const levels = { debug: "Debug", info: "Info", warn: "Warn", error: "Error", none: "None" } as const
+const levelNames = Object.keys(levels) as ReadonlyArray<keyof typeof levels>
+const partMax = 4_000
+
+export type Format = "pretty" | "json"
+
+export const formatFromEnv = Effect.suspend(() =>
+  Variables.oneOf<Format>("DEADMAN_LOG_FORMAT", ["pretty", "json"], process.stdout.isTTY ? "pretty" : "json")
+)
+
+const shorten = (text: string): string => text.length > partMax ? `${text.slice(0, partMax)}…` : text
+
+const partOf = (part: unknown): unknown => {
+  if (typeof part === "string" || typeof part === "number" || typeof part === "boolean" || part === null) {
+    return typeof part === "string" ? shorten(part) : part
+  }
+  if (Cause.isCause(part)) {
+    return shorten(Cause.pretty(part))
+  }
+  if (part instanceof Error) {
+    return shorten(`${part.name}: ${part.message}`)
+  }
+  try {
+    return shorten(JSON.stringify(part) ?? String(part))
+  } catch {
+    return "[something that is no JSON]"
+  }
+}
+
+interface Event {
+  readonly message: string
+  readonly rest: Readonly<Record<string, unknown>>
+}
+
+const eventOf = (options: Logger.Options<unknown>): Event => {
+  const parts = (Array.isArray(options.message) ? options.message : [options.message]).map(partOf)
+  const annotations = options.fiber.getRef(References.CurrentLogAnnotations)
+  const rest: Record<string, unknown> = {}
+  for (const [name, value] of Object.entries(annotations)) {
+    rest[name] = partOf(value)
+  }
+  if (options.cause.reasons.length > 0) {
+    rest["cause"] = shorten(Cause.pretty(options.cause))
+  }
+  return { message: parts.map(String).join(" "), rest }
+}
+
+const oneLine = (text: string): string =>
+  // oxlint-disable-next-line no-control-regex -- control characters are what must not reach a terminal
+  text.replaceAll("\n", "\\n").replaceAll(/[\u0000-\u001f\u007f-\u009f\u2028\u2029]/g, "·")
+
+const write = (line: string): void => {
+  process.stdout.write(`${line}\n`)
+}
+
+const json = Logger.make((options) => {
+  const { message, rest } = eventOf(options)
+  write(JSON.stringify({ at: options.date.toISOString(), level: options.logLevel.toLowerCase(), message, ...rest }))
+})
+
+const pretty = Logger.make((options) => {
+  const { message, rest } = eventOf(options)
+  const details = Object.entries(rest).map(([name, value]) => ` ${name}=${String(value)}`).join("")
+  const level = options.logLevel.toUpperCase().padEnd(5)
+  write(oneLine(`${options.date.toISOString().slice(11, 23)} ${level} ${message}${details}`))
+})
+
+/** From `DEADMAN_LOG_LEVEL` and `DEADMAN_LOG_FORMAT`. */
+export const layer = Layer.unwrap(Effect.gen(function*() {
+  const level = yield* Variables.oneOf("DEADMAN_LOG_LEVEL", levelNames, "info")
+  const format = yield* formatFromEnv
+  // A reader that went away (`node dist/server.js | head`) is no reason to stop working.
+  process.stdout.on("error", () => {})
+  return Layer.mergeAll(
+    Logger.layer([format === "json" ? json : pretty]),
+    Layer.succeed(References.MinimumLogLevel, levels[level])
+  )
+}))

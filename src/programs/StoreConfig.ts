@@ -1,0 +1,67 @@
+/** Where the jobs are kept, from the environment: which profile, and what its connections may be. */
+import { Config, Effect, Option, Redacted, Schema } from "effect"
+import * as Variables from "./Variables.ts"
+
+export type Profile =
+  | { readonly _tag: "embedded"; readonly dataDir: string }
+  | { readonly _tag: "postgres"; readonly url: Redacted.Redacted }
+
+export interface StoreConfig {
+  readonly profile: Profile
+  /** Connections for submits, claims and settles. */
+  readonly storePool: number
+  /** Connections for transactions that handlers take part in. */
+  readonly handlerPool: number
+  /** How long an Idempotency-Key outlives its job's end. */
+  readonly keyTtlMs: number
+  /** The longest that a claim, a submit or a settle may run: below one lease. */
+  readonly statementMs: number
+}
+
+const poolMax = 100
+/** A hundred years: a wrong unit is more likely than a longer wish. */
+const keyTtlMaxMs = 3_155_760_000_000
+
+const isPostgres = (text: string): boolean => {
+  try {
+    const url = new URL(text)
+    return (url.protocol === "postgres:" || url.protocol === "postgresql:") && url.hostname !== ""
+  } catch {
+    return false
+  }
+}
+
+export const fromEnv: Effect.Effect<StoreConfig, Variables.Misconfigured | Config.ConfigError> = Effect.gen(
+  function*() {
+    const url = yield* Config.option(Config.Redacted("DEADMAN_DATABASE_URL"))
+    const dataDir = yield* Variables.text("DEADMAN_DATA_DIR")
+    for (const name of ["DEADMAN_REDIS_URL", "DEADMAN_KAFKA_BROKERS"]) {
+      if ((yield* Variables.text(name)) !== null) {
+        return yield* Variables.wrong(name, "is not built yet: unset it, and Postgres does its work")
+      }
+    }
+    const given = Option.isSome(url) ? Redacted.value(url.value) : null
+    if (given !== null && !isPostgres(given)) {
+      return yield* Variables.wrong(
+        "DEADMAN_DATABASE_URL",
+        given === "" ? "is empty: unset it for the embedded Postgres" : "must look like postgres://user@host:5432/name"
+      )
+    }
+    if (given !== null && dataDir !== null) {
+      return yield* Variables.wrong("DEADMAN_DATA_DIR", "and DEADMAN_DATABASE_URL exclude each other: set one of them")
+    }
+    const leaseMs = yield* Variables.whole("DEADMAN_LEASE_MS", 5_000, { minimum: 500, maximum: 3_600_000 })
+    return {
+      statementMs: Math.min(3_000, Math.floor(leaseMs * 0.8)),
+      profile: Option.isSome(url)
+        ? { _tag: "postgres", url: url.value }
+        : { _tag: "embedded", dataDir: dataDir ?? ".deadman" },
+      storePool: yield* Variables.whole("DEADMAN_STORE_POOL", 4, { minimum: 1, maximum: poolMax }),
+      handlerPool: yield* Variables.whole("DEADMAN_HANDLER_POOL", 3, { minimum: 1, maximum: poolMax }),
+      keyTtlMs: yield* Variables.whole("DEADMAN_KEY_TTL_MS", 86_400_000, { minimum: 0, maximum: keyTtlMaxMs })
+    }
+  }
+)
+
+/** What is said of a database that cannot be used, in one line. */
+export class StoreFailed extends Schema.TaggedError<StoreFailed>()("StoreFailed", { message: Schema.String }) {}

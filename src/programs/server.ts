@@ -1,0 +1,97 @@
+/**
+ * `node dist/server.js`: takes jobs in over HTTP, does the chores, and runs jobs itself unless told not to.
+ *
+ * Shutdown is the layers closing, in the reverse of the order in which they are built here: the flag goes up (readiness
+ * says 503, submits are refused), the workers drain, the chores end, requests in flight are answered and the listener
+ * closes, and the connections go last.
+ */
+import { Config, Effect, Layer, Option, Redacted } from "effect"
+import * as Guard from "../adapters/http/Guard.ts"
+import * as Server from "../adapters/http/Server.ts"
+import type { DelayedJobs } from "../ports/DelayedJobs.ts"
+import type { GuardedEffects } from "../ports/GuardedEffects.ts"
+import type { JobStore } from "../ports/JobStore.ts"
+import type { LeaseRegister } from "../ports/LeaseRegister.ts"
+import type { Sessions } from "../ports/Sessions.ts"
+import type { Transport } from "../ports/Transport.ts"
+import * as Adapters from "./Adapters.ts"
+import * as Banner from "./Banner.ts"
+import * as BuiltIn from "./handlers/BuiltIn.ts"
+import * as Keeper from "./keeper/Keeper.ts"
+import * as KeeperConfig from "./keeper/KeeperConfig.ts"
+import * as Main from "./Main.ts"
+import * as Loops from "./process/Loops.ts"
+import * as Stopping from "./process/Stopping.ts"
+import * as Presence from "./server/Presence.ts"
+import * as StatusView from "./server/StatusView.ts"
+import * as GroupCommit from "./submit/GroupCommit.ts"
+import * as Variables from "./Variables.ts"
+import { version } from "./Version.ts"
+import { Handlers } from "./worker/Handlers.ts"
+import * as WorkerConfig from "./worker/WorkerConfig.ts"
+import * as WorkerPool from "./worker/WorkerPool.ts"
+
+type Ports = JobStore | LeaseRegister | Transport | DelayedJobs | Sessions | GuardedEffects
+
+const tokenMinLength = 8
+
+const Program = Layer.unwrap(Effect.gen(function*() {
+  const host = (yield* Variables.text("DEADMAN_HOST")) ?? "127.0.0.1"
+  const port = yield* Variables.whole("DEADMAN_PORT", 8_080, { minimum: 0, maximum: 65_535 })
+  const slots = yield* Variables.whole("DEADMAN_WORKER_THREADS", WorkerConfig.defaults.slots, {
+    minimum: 0,
+    maximum: WorkerConfig.slotsMax
+  })
+  const token = Option.getOrNull(yield* Config.option(Config.Redacted("DEADMAN_API_TOKEN")))
+  if (token !== null && Redacted.value(token).length < tokenMinLength) {
+    return yield* Variables.wrong("DEADMAN_API_TOKEN", `must have at least ${tokenMinLength} characters`)
+  }
+  if (token === null && !Guard.isLoopback(host)) {
+    yield* Effect.logWarning(
+      `DEADMAN_HOST is ${host} and DEADMAN_API_TOKEN is not set: whoever reaches this port can submit and cancel jobs`
+    )
+  }
+
+  const identity = Layer.effect(
+    StatusView.Identity,
+    Effect.map(Adapters.Adapters, ({ names, profile }) => ({ version, profile, adapters: names }))
+  )
+  const workers: Layer.Layer<
+    Handlers,
+    Config.ConfigError | WorkerConfig.WorkerMisconfigured,
+    Ports | Loops.Loops | Stopping.Stopping | StatusView.Identity
+  > = slots === 0
+    ? Layer.merge(Presence.layer, Layer.succeed(Handlers, { types: [], get: () => undefined }))
+    : WorkerPool.layer.pipe(
+      Layer.provideMerge(BuiltIn.layer),
+      Layer.provide(WorkerConfig.layerFromEnv({ role: "server", version }))
+    )
+  const banner = Layer.effectDiscard(Effect.gen(function*() {
+    const address = yield* Server.ServerAddress
+    const { names, profile } = yield* Adapters.Adapters
+    const { types } = yield* Handlers
+    const shown = host.includes(":") ? `[${host}]` : host === "0.0.0.0" ? "localhost" : host
+    yield* Banner.say({
+      program: "server",
+      version,
+      profile,
+      adapters: names,
+      handlers: types,
+      slots,
+      address: `http://${shown}:${address.port}`
+    })
+  }))
+
+  return Layer.merge(Stopping.first, banner).pipe(
+    Layer.provideMerge(workers),
+    Layer.provideMerge(Keeper.layer.pipe(Layer.provide(KeeperConfig.layerFromEnv))),
+    Layer.provideMerge(Server.layer({ host, port, token })),
+    Layer.provideMerge(StatusView.layer),
+    Layer.provideMerge(GroupCommit.layer),
+    Layer.provideMerge(identity),
+    Layer.provideMerge(Adapters.layer("server")),
+    Layer.provideMerge(Layer.merge(Loops.layer, Stopping.layer))
+  )
+}))
+
+Main.run(Program)
