@@ -64,9 +64,8 @@ export const breakLock = (folder: string, dead: Holder, mine: Holder): void => {
 /** Takes the lock, or says who holds it; `undefined` means it changed hands while we looked. */
 const tryTake = (folder: string, mine: Holder): true | Holder | undefined => {
   const path = join(folder, "lock")
-  if (place(path, mine)) return true
   const current = read(path)
-  if (current === undefined) return undefined
+  if (current === undefined) return place(path, mine) ? true : undefined
   const life = ProcessIdentity.lifeOf(current.holder)
   if (life === "elsewhere") {
     throw new EmbeddedPostgresFailed({

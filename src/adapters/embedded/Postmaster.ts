@@ -40,6 +40,7 @@ type Status =
 const pause = Duration.millis(20)
 /** Recovery after a crash replays up to `max_wal_size`, on a slow disk for minutes. */
 const startLimit = Duration.minutes(10)
+const visibleLimit = Duration.seconds(30)
 const answerLimit = Duration.seconds(15)
 const orphanLimit = Duration.seconds(30)
 const fastStopLimit = Duration.seconds(20)
@@ -187,6 +188,15 @@ const launch = (cluster: Cluster.Cluster): Effect.Effect<Attempt, EmbeddedPostgr
     }
   })
 
+/** Starts the server, and lets nobody go before it can be found: whoever leaves then would leave it running. */
+const launchVisibly = (cluster: Cluster.Cluster) =>
+  Effect.uninterruptible(Effect.tap(launch(cluster), (launched) =>
+    until(
+      Effect.map(status(cluster), (now) => launched.exited || now.state !== "none"),
+      pause,
+      visibleLimit
+    )))
+
 /** Starts the server, unless it runs, and waits until it takes connections. */
 export const ensure = Effect.fn("Postmaster.ensure")(function*(
   cluster: Cluster.Cluster
@@ -220,7 +230,7 @@ export const ensure = Effect.fn("Postmaster.ensure")(function*(
     }
     if (now.state === "none" && launched === undefined) {
       yield* Cluster.configure(cluster, yield* Cluster.choosePort(cluster))
-      launched = yield* launch(cluster)
+      launched = yield* launchVisibly(cluster)
       started = true
     }
     if (Duration.isGreaterThan(waited, startLimit)) {

@@ -1,7 +1,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Schedule } from "effect"
 import { spawn, spawnSync } from "node:child_process"
-import { existsSync, readdirSync, statSync, writeFileSync } from "node:fs"
+import { existsSync, readdirSync, rmSync, statSync, writeFileSync } from "node:fs"
 import { createServer, type Server } from "node:net"
 import { join } from "node:path"
 import * as Members from "../../support/EmbeddedMembers.ts"
@@ -131,6 +131,24 @@ describe("EmbeddedPostgres", { timeout: 60_000 }, () => {
       assert.notStrictEqual(two.pid, stranger.pid)
       yield* second.leave
       yield* gone(two.pid)
+    }).pipe(Effect.scoped))
+
+  it.live("a member that is told to leave while it starts the server leaves none behind", () =>
+    Effect.gen(function*() {
+      const dataDir = yield* setUp
+      for (const round of [1, 2, 3, 4]) {
+        const log = join(dataDir, "postgres.log")
+        rmSync(log, { force: true })
+        const member = yield* Members.start(dataDir)
+        // The log is opened right before the server is, and the server takes a while to say that it is there.
+        yield* Members.eventually(`start ${round}`, () => existsSync(log))
+        yield* member.leave
+        const { dev, ino } = statSync(join(dataDir, "postgres", "data"))
+        const { stdout } = spawnSync("ps", ["-A", "-ww", "-o", "args="], { encoding: "utf8" })
+        assert.include(stdout, "ps -A")
+        assert.notInclude(stdout, `deadman-${dev}-${ino}`)
+      }
+      assert.deepStrictEqual(readdirSync(join(dataDir, "members")), [])
     }).pipe(Effect.scoped))
 
   it.live("a port that somebody else took is replaced", () =>
