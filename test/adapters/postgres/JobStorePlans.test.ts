@@ -1,0 +1,153 @@
+/** What the statements of the hot path cost the server: buffers, plans and HOT updates, of the very texts they send. */
+import { assert, it } from "@effect/vitest"
+import { Effect, Layer } from "effect"
+import * as Database from "../../../src/adapters/postgres/Database.ts"
+import * as JobStorePostgres from "../../../src/adapters/postgres/JobStorePostgres.ts"
+import { claim } from "../../../src/adapters/postgres/store/ClaimSql.ts"
+import { queueDefault } from "../../../src/domain/Job.ts"
+import { JobStore } from "../../../src/ports/JobStore.ts"
+import { claimOf, settlement } from "../../contracts/JobStoreContractSteps.ts"
+import { eventually } from "../../support/Eventually.ts"
+import * as Jobs from "../../support/Jobs.ts"
+import * as Postgres from "../../support/Postgres.ts"
+import * as Rows from "../../support/Rows.ts"
+
+const storeLayer = JobStorePostgres.layer({ wake: false, keyTtlMs: 60_000 })
+
+interface Plan {
+  readonly "Node Type": string
+  readonly "Relation Name"?: string
+  readonly "Shared Hit Blocks": number
+  readonly "Shared Read Blocks": number
+  readonly Plans?: ReadonlyArray<Plan>
+}
+
+const nodesOf = (plan: Plan): ReadonlyArray<Plan> => [plan, ...(plan.Plans ?? []).flatMap(nodesOf)]
+
+/** Runs the statement that a claim sends, and takes it back. */
+const explainClaim = Effect.fnUntraced(function*(types: ReadonlyArray<string>, limit: number) {
+  const database = yield* Database.Database
+  const lease = yield* Jobs.freshLease
+  return yield* database.transaction("hot", (session) =>
+    Effect.gen(function*() {
+      const [row] = yield* session.query<{ readonly "QUERY PLAN": ReadonlyArray<{ readonly Plan: Plan }> }>(
+        `EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) ${claim}`,
+        [
+          lease,
+          5_000,
+          "ada",
+          Database.texts(types),
+          null,
+          limit,
+          Database.long(1e9),
+          true,
+          "-9223372036854775808",
+          null
+        ]
+      )
+      yield* session.query(`DELETE FROM deadman.lease WHERE id = $1::uuid`, [lease])
+      const plan = row!["QUERY PLAN"][0]!.Plan
+      return { buffers: plan["Shared Hit Blocks"] + plan["Shared Read Blocks"], nodes: nodesOf(plan) }
+    }))
+})
+
+const many = (type: string, count: number, waiting: boolean) =>
+  Effect.gen(function*() {
+    const route = yield* Rows.route(type)
+    const database = yield* Database.Database
+    yield* database.query(
+      "read",
+      `WITH x AS MATERIALIZED (
+         SELECT gen_random_uuid() AS id, deadman.statement_ms() + n AS due FROM generate_series(1, $2::int) n
+       ), b AS (
+         INSERT INTO deadman.body (id, payload, created_at_ms, max_attempts) SELECT id, '1', due, 10 FROM x
+       )
+       INSERT INTO deadman.job (id, run_at_ms, rank, wait_ms, route, bytes)
+       SELECT id, due, CASE WHEN NOT $3::boolean THEN due END, CASE WHEN $3::boolean THEN due + 1e12::bigint END,
+              $1::int, 1
+       FROM x`,
+      [route, count, waiting],
+      { deadlineMs: 30_000 }
+    )
+  })
+
+it.layer(Layer.provideMerge(storeLayer, Postgres.layer), { excludeTestServices: true, timeout: "60 seconds" })(
+  "JobStorePostgres: plans",
+  (it) => {
+    it.effect(
+      "an empty claim reads at most 50 buffers past 200,000 jobs that are not for it",
+      () =>
+        Effect.gen(function*() {
+          // The planner is to know nothing until it is told.
+          yield* Rows.query(`ALTER TABLE deadman.job SET (autovacuum_enabled = false)`)
+          yield* Rows.query(`ALTER TABLE deadman.body SET (autovacuum_enabled = false)`)
+          for (let part = 0; part < 4; part++) {
+            yield* many("wanted", 25_000, true)
+            yield* many("foreign", 25_000, false)
+          }
+          for (const statistics of ["none", "analyzed"]) {
+            if (statistics === "analyzed") {
+              yield* Rows.query(`ANALYZE deadman.job`)
+              yield* Rows.query(`ANALYZE deadman.body`)
+            }
+            const empty = yield* explainClaim(["wanted"], 500)
+            assert.isAtMost(empty.buffers, 50, `${statistics}: one route`)
+            const both = yield* explainClaim(["wanted", "nobody"], 500)
+            assert.isAtMost(both.buffers, 50, `${statistics}: types without jobs`)
+            const some = yield* explainClaim(["wanted", "foreign"], 10)
+            assert.isAtMost(some.buffers, 1_000, `${statistics}: ten of 100,000`)
+            assert.isFalse(
+              some.nodes.some((node) => node["Node Type"] === "Seq Scan" && node["Relation Name"] === "job"),
+              `${statistics}: no walk over the table`
+            )
+          }
+        }),
+      60_000
+    )
+  }
+)
+
+it.layer(Postgres.layer, { excludeTestServices: true })("JobStorePostgres: updates", (it) => {
+  it.effect("every settle of a completed job is a HOT update", () =>
+    Effect.gen(function*() {
+      const url = yield* Postgres.Url
+      const count = 3_000
+      const updates = Effect.map(
+        Rows.query(
+          `SELECT n_tup_upd::float8 AS all, n_tup_hot_upd::float8 AS hot FROM pg_stat_user_tables
+           WHERE schemaname = 'deadman' AND relname = 'job'`
+        ),
+        ([row]) => ({ all: Number(row?.["all"]), hot: Number(row?.["hot"]) })
+      )
+      // Connections of its own, because a server process tells its counters when it ends.
+      const drained = Effect.gen(function*() {
+        const store = yield* JobStore
+        const type = yield* Jobs.freshType
+        for (let from = 0; from < count; from += 500) {
+          yield* store.submit(yield* Jobs.jobs(500, { type, payload: `{"n":${from}}` }), { atomic: false })
+        }
+        for (let from = 0; from < count; from += 500) {
+          const lease = yield* Jobs.freshLease
+          const taken = yield* store.claim({
+            lease,
+            leaseMs: 5_000,
+            worker: "ada",
+            types: [type],
+            queues: [queueDefault],
+            limit: 500,
+            freeSlots: 500,
+            bytes: 1e9
+          })
+          assert.strictEqual(taken.length, 500)
+          const answers = yield* store.settle(
+            taken.map((job) => settlement(claimOf(lease, job), "complete", { result: null }))
+          )
+          assert.isTrue(answers.every((answer) => answer._tag === "Settled" && !answer.repeated))
+        }
+      }).pipe(Effect.provide(Layer.provide(storeLayer, Database.layer({ url }))))
+      yield* drained
+      // The claim takes the job out of the ready index, so it cannot be one.
+      yield* eventually("two updates a job are counted", Effect.map(updates, ({ all }) => all === 2 * count))
+      assert.strictEqual((yield* updates).hot, count)
+    }))
+})
