@@ -104,6 +104,16 @@ export const failureOf = Effect.fnUntraced(function*(member: Member) {
 export const postmasterOf = (dataDir: string): number =>
   Number(readFileSync(join(dataDir, "postgres", "data", "postmaster.pid"), "utf8").split("\n")[0])
 
+const serverLeftIn = (dataDir: string): number | undefined => {
+  try {
+    const pid = postmasterOf(dataDir)
+    return exists(pid) ? pid : undefined
+  } catch {
+    // No file: nothing runs, as it should be.
+    return undefined
+  }
+}
+
 /** A folder below `parent` that takes what still runs in it along when it goes. */
 export const folder = (parent: string = tmpdir()): Effect.Effect<string, never, Scope.Scope> =>
   Effect.acquireRelease(
@@ -113,13 +123,13 @@ export const folder = (parent: string = tmpdir()): Effect.Effect<string, never, 
       return path
     }),
     (path) =>
-      Effect.sync(() => {
-        try {
-          process.kill(postmasterOf(join(path, "data")), "SIGQUIT")
-        } catch {
-          // Nothing runs, as it should be.
+      Effect.gen(function*() {
+        const left = serverLeftIn(join(path, "data"))
+        if (left !== undefined) {
+          process.kill(left, "SIGQUIT")
+          yield* eventually("the server that was left is gone", () => !exists(left))
         }
-        rmSync(path, { recursive: true, force: true, maxRetries: 20, retryDelay: 100 })
+        rmSync(path, { recursive: true, force: true })
       })
   )
 

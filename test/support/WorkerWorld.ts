@@ -47,7 +47,7 @@ const faulty = <S extends object>(
   nowMs: () => number,
   unavailable: (operation: string) => unknown
 ): S => {
-  const wrapped: Record<string, unknown> = { ...service }
+  const wrapped = { ...service } as Record<string, unknown>
   for (const operation of operations) {
     const method = service[operation] as unknown as Method
     wrapped[operation] = (...args: ReadonlyArray<never>) =>
