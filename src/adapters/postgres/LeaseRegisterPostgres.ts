@@ -32,7 +32,7 @@ const renewSql = `
   RETURNING l.id, l.revoked IS NOT NULL AS check`
 
 const lookSql = `
-  SELECT pg_postmaster_start_time()::text || ' ' || m.incarnation AS incarnation, l.id, l.token::text AS token
+  SELECT concat_ws('/', m.incarnation, extract(epoch FROM pg_postmaster_start_time())) AS incarnation, l.id, l.token::text AS token
   FROM deadman.meta m
   LEFT JOIN deadman.lease l ON l.id = ANY($1::uuid[])`
 

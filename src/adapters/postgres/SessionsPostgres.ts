@@ -105,13 +105,9 @@ const make = Effect.fnUntraced(function*(options: Options) {
 
   const list: Sessions["Service"]["list"] = Effect.fn("SessionsPostgres.list")(function*(staleMs) {
     const rows = yield* query<Row>("list", listSql, [long(staleMs)])
-    return rows.map(({ counters, detail, name, seen_at_ms, started_at_ms }): ListedSession => ({
-      ...detail,
-      name,
-      counters,
-      startedAtMs: started_at_ms,
-      seenAtMs: seen_at_ms
-    }))
+    return rows.map(({ counters, detail, name, seen_at_ms, started_at_ms }): ListedSession =>
+      Object.assign({}, detail, { name, counters, startedAtMs: started_at_ms, seenAtMs: seen_at_ms })
+    )
   })
 
   return Sessions.of({

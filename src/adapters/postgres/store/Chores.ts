@@ -1,0 +1,261 @@
+/**
+ * The keeper's chores: promote what is due, hand over dead letters, prune.
+ *
+ * Pruning has no index to go by, since a settle would have to maintain it: it
+ * walks the jobs by id, a bounded number of rows a call, and remembers where it
+ * was. Ids begin with the time at which they were drawn, so the walk ends where
+ * nothing can be old enough; now and then it goes to the very end, for ids that
+ * a wrong clock has drawn.
+ */
+import { Effect } from "effect"
+import type { JobType, Queue } from "../../../domain/Job.ts"
+import * as JobId from "../../../domain/JobId.ts"
+import { deadReasons } from "../../../domain/JobState.ts"
+import type { DeadLetter, JobStore, Promoted } from "../../../ports/JobStore.ts"
+import { type Database, long, uuids } from "../Database.ts"
+import { mark, orUnavailable, state, type StoreOptions, tallies, wakes } from "./Rows.ts"
+import * as Tally from "./Tally.ts"
+
+/** Rows that one call of `prune` looks at, of each table that it walks. */
+const examineMax = 2_000
+
+/** Every so manyth walk over the jobs goes to the end, the first one included. */
+const fullWalkEvery = 16
+
+/** How far the clock of a process that draws ids may be ahead of the database's. */
+const skewMs = 60_000
+
+const idMin = "00000000-0000-0000-0000-000000000000"
+
+/** `d`: the jobs to promote, locked. What a reclaim delayed keeps its place: the rank is by `run_at_ms`. */
+const promoteSql = (wake: boolean, due: string) =>
+  `WITH d AS MATERIALIZED (${due}),
+   u AS (
+     UPDATE deadman.job j SET rank = j.run_at_ms - j.priority * r.step_ms, wait_ms = NULL
+     FROM deadman.route r
+     WHERE j.id = ANY (ARRAY(SELECT id FROM d)) AND r.id = j.route AND j.wait_ms IS NOT NULL
+     RETURNING j.id, r.type, r.queue
+   ),
+   ${wakes(wake, `SELECT 'r' AS kind FROM u`)}
+   SELECT s.next_in_ms, (SELECT count(*)::int FROM n) AS woken, id, u.type, u.queue
+   FROM (
+     SELECT (SELECT min(wait_ms) FROM deadman.job WHERE wait_ms > deadman.statement_ms())::float8
+              - deadman.now_ms()::float8 AS next_in_ms
+   ) s
+   LEFT JOIN (u JOIN d USING (id)) ON true
+   ORDER BY d.wait_ms, id`
+
+const dueSql =
+  `SELECT id, wait_ms FROM deadman.job WHERE wait_ms <= deadman.statement_ms() ORDER BY wait_ms LIMIT $1::int
+     FOR NO KEY UPDATE SKIP LOCKED`
+
+const dueAmongSql =
+  `SELECT id, wait_ms FROM deadman.job WHERE id = ANY ($1::uuid[]) AND wait_ms <= deadman.statement_ms() ORDER BY id
+     FOR NO KEY UPDATE SKIP LOCKED`
+
+interface PromotedRow {
+  readonly next_in_ms: number | null
+  readonly woken: number
+  readonly id: string | null
+  readonly type: string
+  readonly queue: string
+}
+
+const lettersSql = `SELECT j.id, r.type, r.queue, j.reason, j.attempts, j.finished_at_ms::float8
+  FROM (
+    SELECT id FROM deadman.job
+    WHERE (mark, id) >= (${mark.deadUnannounced}::smallint, '${idMin}'::uuid) AND mark IS NOT NULL
+    ORDER BY mark, id LIMIT $1::int
+  ) m
+  JOIN deadman.job j ON j.id = m.id
+  JOIN deadman.route r ON r.id = j.route
+  WHERE j.mark = ${mark.deadUnannounced}
+  ORDER BY j.id`
+
+interface LetterRow {
+  readonly id: string
+  readonly type: string
+  readonly queue: string
+  readonly reason: number
+  readonly attempts: number
+  readonly finished_at_ms: number
+}
+
+const announcedSql = `UPDATE deadman.job SET mark = ${mark.dead}
+  WHERE id = ANY (ARRAY(
+    SELECT id FROM deadman.job WHERE id = ANY ($1::uuid[]) AND mark = ${mark.deadUnannounced} ORDER BY id
+    FOR NO KEY UPDATE
+  ))`
+
+// $1 the last id looked at, $2 the end of the walk, $3 rows to look at, $4 jobs to delete, $5 completedMs, $6 deadMs,
+// $7 keyTtlMs. A job keeps its key for the key's time: a repeat of its request must find it.
+const pruneJobsSql = `WITH s AS MATERIALIZED (SELECT deadman.now_ms() AS now),
+   w AS MATERIALIZED (
+     SELECT id, state, mark, finished_at_ms FROM deadman.job WHERE id > $1::uuid AND id < $2::uuid
+     ORDER BY id LIMIT $3::int
+   ),
+   c AS MATERIALIZED (
+     SELECT w.id FROM w CROSS JOIN s
+     WHERE ((w.state = ${state.completed} AND w.finished_at_ms <= s.now - $5::float8::bigint) OR
+            (w.state = ${state.dead} AND w.mark = ${mark.dead} AND w.finished_at_ms <= s.now - $6::float8::bigint))
+       AND (w.finished_at_ms <= s.now - $7::float8::bigint
+            OR NOT EXISTS (SELECT 1 FROM deadman.key k WHERE k.job = w.id))
+     ORDER BY w.id LIMIT $4::int
+   ),
+   o AS MATERIALIZED (
+     SELECT id FROM deadman.job
+     WHERE id = ANY (ARRAY(SELECT id FROM c)) AND state IN (${state.completed}, ${state.dead})
+     ORDER BY id FOR UPDATE SKIP LOCKED
+   ),
+   d AS (DELETE FROM deadman.job WHERE id = ANY (ARRAY(SELECT id FROM o)) RETURNING id, route, state),
+   db AS (DELETE FROM deadman.body WHERE id = ANY (ARRAY(SELECT id FROM d))),
+   dg AS (DELETE FROM deadman.journal WHERE id = ANY (ARRAY(SELECT id FROM d))),
+   de AS (DELETE FROM deadman.effect WHERE job = ANY (ARRAY(SELECT id FROM d))),
+   dk AS (DELETE FROM deadman.key WHERE job = ANY (ARRAY(SELECT id FROM d)) RETURNING key),
+   ${tallies(`SELECT route, state, -count(*) AS n FROM d GROUP BY route, state`)}
+   SELECT (SELECT count(*)::int FROM d) AS jobs, (SELECT count(*)::int FROM dk) AS keys,
+          (SELECT count(*)::int FROM w) AS looked, (SELECT count(*)::int FROM c) AS found,
+          (SELECT id FROM w ORDER BY id DESC LIMIT 1) AS last_looked,
+          (SELECT id FROM c ORDER BY id DESC LIMIT 1) AS last_found`
+
+interface PrunedRow {
+  readonly jobs: number
+  readonly keys: number
+  readonly looked: number
+  readonly found: number
+  readonly last_looked: string | null
+  readonly last_found: string | null
+}
+
+// $1 the last key looked at, $2 rows to look at, $3 keys to delete, $4 keyTtlMs. Keys whose job is no more are orphans.
+const pruneKeysSql = `WITH w AS MATERIALIZED (
+     SELECT key, job FROM deadman.key WHERE key > $1::text ORDER BY key LIMIT $2::int
+   ),
+   c AS MATERIALIZED (
+     SELECT w.key, w.job FROM w
+     LEFT JOIN LATERAL (SELECT state, finished_at_ms FROM deadman.job WHERE id = w.job LIMIT 1) j ON true
+     WHERE j.state IS NULL OR (j.state IN (${state.completed}, ${state.dead})
+                               AND j.finished_at_ms <= deadman.now_ms() - $4::float8::bigint)
+     ORDER BY w.key LIMIT $3::int
+   ),
+   o AS MATERIALIZED (
+     SELECT k.key FROM deadman.key k
+     WHERE (k.key, k.job) IN (SELECT key, job FROM c)
+     ORDER BY k.key FOR UPDATE SKIP LOCKED
+   ),
+   d AS (DELETE FROM deadman.key WHERE key = ANY (ARRAY(SELECT key FROM o)) RETURNING key)
+   SELECT 0 AS jobs, (SELECT count(*)::int FROM d) AS keys, (SELECT count(*)::int FROM w) AS looked,
+          (SELECT count(*)::int FROM c) AS found, (SELECT key FROM w ORDER BY key DESC LIMIT 1) AS last_looked,
+          (SELECT key FROM c ORDER BY key DESC LIMIT 1) AS last_found`
+
+type Chores = Pick<JobStore["Service"], "promote" | "promoteIds" | "deadLetters" | "announced" | "prune">
+
+export const make = (db: Database["Service"], options: StoreOptions): Chores => {
+  const statements = {
+    promote: promoteSql(options.wake, dueSql),
+    promoteIds: promoteSql(options.wake, dueAmongSql)
+  }
+  /** Where the walks are; `null` at their beginning. */
+  let jobsFrom: string | null = null
+  let jobsTo: string = idMin
+  let keysFrom: string | null = null
+  let walks = 0
+
+  const toPromoted = (rows: ReadonlyArray<PromotedRow>, limit: number): Promoted => {
+    const jobs = rows.flatMap(({ id, queue, type }) =>
+      id === null ? [] : [{ id: id as JobId.JobId, type: type as JobType, queue: queue as Queue }]
+    )
+    const nextInMs = rows[0]?.next_in_ms ?? null
+    return {
+      jobs,
+      // A full batch says nothing about what else is due.
+      nextInMs: jobs.length >= limit ? 0 : nextInMs === null ? null : Math.max(0, nextInMs),
+      announced: (rows[0]?.woken ?? 0) > 0
+    }
+  }
+
+  const promote: Chores["promote"] = (limit) =>
+    db.query<PromotedRow>("read", statements.promote, [limit]).pipe(
+      orUnavailable("promote"),
+      Effect.map((rows) => toPromoted(rows, limit))
+    )
+
+  const promoteIds: Chores["promoteIds"] = (ids) =>
+    db.query<PromotedRow>("read", statements.promoteIds, [uuids(ids)]).pipe(
+      orUnavailable("promoteIds"),
+      Effect.map((rows) => toPromoted(rows, Infinity))
+    )
+
+  const deadLetters: Chores["deadLetters"] = (limit) =>
+    db.query<LetterRow>("read", lettersSql, [limit]).pipe(
+      orUnavailable("deadLetters"),
+      Effect.map((rows) =>
+        rows.map((row): DeadLetter => ({
+          id: row.id as JobId.JobId,
+          type: row.type as JobType,
+          queue: row.queue as Queue,
+          reason: deadReasons[row.reason] ?? "rejected",
+          attempts: row.attempts,
+          diedAtMs: row.finished_at_ms
+        }))
+      )
+    )
+
+  const announced: Chores["announced"] = (ids) =>
+    ids.length === 0 ? Effect.void : db.query("read", announcedSql, [uuids(ids)]).pipe(
+      orUnavailable("announced"),
+      Effect.asVoid
+    )
+
+  const pruneJobs = Effect.fnUntraced(function*(completedMs: number, deadMs: number, limit: number) {
+    if (jobsFrom === null) {
+      const [clock] = yield* db.query<{ ms: number }>("read", `SELECT deadman.now_ms()::float8 AS ms`)
+      const oldEnough = (clock?.ms ?? 0) - Math.min(completedMs, deadMs) + skewMs
+      jobsTo = walks % fullWalkEvery === 0 ? "ffffffff-ffff-ffff-ffff-ffffffffffff" : JobId.make(oldEnough, zeros)
+      jobsFrom = idMin
+      walks += 1
+    }
+    const [row] = yield* db.query<PrunedRow>("read", pruneJobsSql, [
+      jobsFrom,
+      jobsTo,
+      examineMax,
+      limit,
+      long(completedMs),
+      long(deadMs),
+      long(options.keyTtlMs)
+    ])
+    jobsFrom = onward(row, limit)
+    return row
+  })
+
+  const pruneKeys = Effect.fnUntraced(function*(limit: number) {
+    const [row] = yield* db.query<PrunedRow>("read", pruneKeysSql, [
+      keysFrom ?? "",
+      examineMax,
+      limit,
+      long(options.keyTtlMs)
+    ])
+    keysFrom = onward(row, limit)
+    return row
+  })
+
+  // Jobs first: what they leave of keys is for the second walk. A walk that has not come to its end has more to do.
+  const prune: Chores["prune"] = Effect.fn("JobStorePostgres.prune")(function*({ completedMs, deadMs, limit }) {
+    const jobs = yield* orUnavailable("prune")(pruneJobs(completedMs, deadMs, limit))
+    const keys = yield* orUnavailable("prune")(pruneKeys(limit))
+    yield* Tally.compact(db)
+    return {
+      jobs: jobs?.jobs ?? 0,
+      keys: (jobs?.keys ?? 0) + (keys?.keys ?? 0),
+      more: jobsFrom !== null || keysFrom !== null
+    }
+  })
+
+  return { promote, promoteIds, deadLetters, announced, prune }
+}
+
+const zeros = new Uint8Array(10)
+
+/** Where a walk goes on: behind what was deleted if that was all it may, else behind what it has looked at. */
+const onward = (row: PrunedRow | undefined, limit: number): string | null =>
+  row === undefined ? null : row.found >= limit ? row.last_found : row.looked >= examineMax ? row.last_looked : null
