@@ -66,8 +66,12 @@ const advisoryLock = 0x64656164
 
 const found = Effect.gen(function*() {
   const sql = yield* SqlClient.SqlClient
+  // From the catalogue, not by to_regclass: that may still answer from this session's cache of before the lock.
   const [table] = yield* sql.unsafe<{ present: boolean }>(
-    `SELECT to_regclass('deadman.meta') IS NOT NULL AS present`
+    `SELECT EXISTS (
+       SELECT 1 FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+       WHERE n.nspname = 'deadman' AND c.relname = 'meta'
+     ) AS present`
   )
   if (table?.present !== true) return 0
   const [row] = yield* sql.unsafe<{ schema_version: number }>(`SELECT schema_version FROM deadman.meta`)

@@ -1,0 +1,206 @@
+import { assert, it } from "@effect/vitest"
+import { Clock, Effect, Fiber, Layer } from "effect"
+import * as Database from "../../../src/adapters/postgres/Database.ts"
+import { eventually } from "../../support/Eventually.ts"
+import * as Postgres from "../../support/Postgres.ts"
+import * as PostgresServer from "../../support/PostgresServer.ts"
+
+const timed = <A, E, R>(effect: Effect.Effect<A, E, R>) =>
+  Effect.gen(function*() {
+    const from = yield* Clock.monotonicTimeNanos
+    const value = yield* effect
+    return [value, Number(((yield* Clock.monotonicTimeNanos) - from) / 1_000_000n)] as const
+  })
+
+it.layer(Postgres.layer, { excludeTestServices: true })("Database", (it) => {
+  it.effect("tells failures apart by their SQLSTATE", () =>
+    Effect.gen(function*() {
+      const database = yield* Database.Database
+      const raised = (code: string) =>
+        Effect.map(
+          Effect.flip(database.query("read", `DO $$ BEGIN RAISE EXCEPTION 'no' USING ERRCODE = '${code}'; END $$`)),
+          (error) => error.kind
+        )
+      const expected: Record<string, ReadonlyArray<string>> = {
+        unavailable: ["08006", "57P01", "57P03", "57014", "53300", "53100", "25006", "58030", "XX000"],
+        locked: ["55P03"],
+        deadlock: ["40P01", "40001"],
+        refused: ["22P02", "22P05", "23505", "23514", "54000"],
+        broken: ["42P01", "42501", "42804", "0A000", "P0001"]
+      }
+      for (const [kind, codes] of Object.entries(expected)) {
+        for (const code of codes) {
+          assert.strictEqual(yield* raised(code), kind, code)
+        }
+      }
+    }))
+
+  it.effect("a server that is read-only, and a session that is killed, are unavailable", () =>
+    Effect.gen(function*() {
+      const database = yield* Database.Database
+      const readOnly = yield* Effect.flip(database.transaction("read", (session) =>
+        Effect.andThen(
+          session.query(`SET TRANSACTION READ ONLY`),
+          session.query(`INSERT INTO deadman.route (type, queue) VALUES ('a', 'b')`)
+        )))
+      assert.deepStrictEqual([readOnly.kind, readOnly.code], ["unavailable", "25006"])
+      const killed = yield* Effect.flip(database.query("hot", `SELECT pg_terminate_backend(pg_backend_pid())`))
+      assert.strictEqual(killed.kind, "unavailable")
+      assert.deepStrictEqual(yield* database.query("hot", `SELECT 1::int AS one`), [{ one: 1 }])
+    }))
+
+  it.effect("a deadline holds, and the statement is cancelled", () =>
+    Effect.gen(function*() {
+      const database = yield* Database.Database
+      const [error, ms] = yield* timed(
+        Effect.flip(database.query("read", `SELECT pg_sleep(3), 'cancel me'`, [], { deadlineMs: 100 }))
+      )
+      assert.deepStrictEqual([error.kind, error.code], ["unavailable", null])
+      assert.isBelow(ms, 1_000)
+      yield* eventually(
+        "the statement is cancelled",
+        Effect.map(
+          database.query<{ n: number }>(
+            "vital",
+            `SELECT count(*)::int AS n FROM pg_stat_activity
+             WHERE state = 'active' AND query LIKE '%cancel me%' AND pid <> pg_backend_pid()`
+          ),
+          ([row]) => row?.n === 0
+        ),
+        "2 seconds"
+      )
+    }))
+
+  it.effect("a full lane fails by its deadline, and the other lanes do not notice", () =>
+    Effect.gen(function*() {
+      const database = yield* Database.Database
+      const busy = yield* Effect.forkChild(Effect.all(
+        Array.from({ length: 8 }, () => Effect.exit(database.query("hot", `SELECT pg_sleep(1)`))),
+        { concurrency: "unbounded" }
+      ))
+      yield* Effect.sleep("50 millis")
+      const [[error, waited], [, vital]] = yield* Effect.all([
+        timed(Effect.flip(database.query("hot", `SELECT 1`, [], { deadlineMs: 200 }))),
+        timed(database.query("vital", `SELECT 1`))
+      ], { concurrency: 2 })
+      assert.strictEqual(error.kind, "unavailable")
+      assert.isBelow(waited, 800)
+      assert.isBelow(vital, 800)
+      yield* Fiber.join(busy)
+    }))
+
+  it.effect("a transaction is kept when its body succeeds, and undone when it fails or takes too long", () =>
+    Effect.gen(function*() {
+      const database = yield* Database.Database
+      const insert = `INSERT INTO deadman.route (type, queue) VALUES ($1::text, 'tx')`
+      yield* database.transaction("hot", (session) => session.query(insert, ["kept"]))
+      assert.strictEqual(
+        yield* Effect.flip(
+          database.transaction(
+            "hot",
+            (session) => Effect.andThen(session.query(insert, ["failed"]), Effect.fail("stop" as const))
+          )
+        ),
+        "stop"
+      )
+      yield* Effect.flip(
+        database.transaction("hot", (session) => Effect.andThen(session.query(insert, ["late"]), Effect.never), {
+          deadlineMs: 100
+        })
+      )
+      yield* Effect.flip(
+        database.transaction("hot", (session) =>
+          Effect.andThen(
+            session.query(insert, ["idle"]),
+            Effect.andThen(Effect.sleep("1500 millis"), session.query(`SELECT 1`))
+          ))
+      )
+      yield* eventually(
+        "nothing is left open",
+        Effect.map(
+          database.query<{ n: number }>(
+            "read",
+            `SELECT count(*)::int AS n FROM pg_stat_activity
+             WHERE datname = current_database() AND state LIKE 'idle in transaction%'`
+          ),
+          ([row]) => row?.n === 0
+        )
+      )
+      assert.deepStrictEqual(yield* database.query("read", `SELECT type FROM deadman.route WHERE queue = 'tx'`), [
+        { type: "kept" }
+      ])
+    }))
+
+  it.effect("a lock that is not given in time is told as one", () =>
+    Effect.gen(function*() {
+      const database = yield* Database.Database
+      yield* database.query("read", `INSERT INTO deadman.route (type, queue) VALUES ('l', 'l')`)
+      const lock = `SELECT id FROM deadman.route WHERE type = 'l' FOR UPDATE`
+      const [error, ms] = yield* database.transaction("handler", (session) =>
+        Effect.andThen(session.query(lock), timed(Effect.flip(database.query("hot", lock)))))
+      assert.strictEqual(error.kind, "locked")
+      assert.isBelow(ms, 1_000)
+    }))
+
+  it.effect("arrays keep nulls, empty ones, and numbers of any width", () =>
+    Effect.gen(function*() {
+      const database = yield* Database.Database
+      for (const values of [[], [null], [1, null, 253_402_300_799_999], [2 ** 31]]) {
+        const [row] = yield* database.query<{ back: ReadonlyArray<number | null> }>(
+          "read",
+          `SELECT ARRAY(SELECT x::bigint::float8 FROM unnest($1::float8[]) WITH ORDINALITY u(x, n) ORDER BY n) AS back`,
+          [Database.longs(values)]
+        )
+        assert.deepStrictEqual(row?.back, values)
+      }
+    }))
+
+  it.effect("sessions are opened with the settings that the statements count on", () =>
+    Effect.gen(function*() {
+      const database = yield* Database.Database
+      for (const lane of ["hot", "vital", "read", "handler"] as const) {
+        const [row] = yield* database.query<Record<string, string>>(
+          lane,
+          `SELECT current_setting('jit') AS jit, current_setting('plan_cache_mode') AS plans,
+                  current_setting('lock_timeout') AS lock, current_setting('statement_timeout') <> '0' AS bounded`
+        )
+        assert.deepStrictEqual<unknown>(row, { jit: "off", plans: "force_custom_plan", lock: "250ms", bounded: true })
+      }
+    }))
+})
+
+it.live(
+  "a frozen server costs each statement its deadline and no more, and is found again when it thaws",
+  () =>
+    Effect.gen(function*() {
+      const server = yield* PostgresServer.start()
+      const scope = yield* Effect.scope
+      const context = yield* Layer.buildWithScope(Database.layer({ url: server.url }), scope)
+      yield* Effect.gen(function*() {
+        const database = yield* Database.Database
+        yield* database.query("hot", `SELECT 1`)
+        yield* server.freeze
+        for (let round = 0; round < 3; round++) {
+          const [errors, ms] = yield* timed(Effect.all(
+            Array.from({ length: 10 }, () => Effect.flip(database.query("hot", `SELECT 1`, [], { deadlineMs: 300 }))),
+            { concurrency: "unbounded" }
+          ))
+          assert.isTrue(errors.every(({ kind }) => kind === "unavailable"))
+          assert.isBelow(ms, 1_000)
+        }
+        yield* server.thaw
+        yield* eventually(
+          "the lane answers again",
+          Effect.map(
+            Effect.exit(database.query("hot", `SELECT 1`, [], { deadlineMs: 500 })),
+            ({ _tag }) => _tag === "Success"
+          )
+        )
+        // All of its connections, at once.
+        yield* Effect.all(Array.from({ length: 8 }, () => database.query("hot", `SELECT pg_sleep(0.05)`)), {
+          concurrency: "unbounded"
+        })
+      }).pipe(Effect.provideContext(context))
+    }).pipe(Effect.scoped),
+  60_000
+)

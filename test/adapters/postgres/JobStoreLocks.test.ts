@@ -1,0 +1,305 @@
+/** What other sessions do to the store's rows: hold keys, lock jobs, send twice, freeze half-way. */
+import { assert, it } from "@effect/vitest"
+import { Clock, Deferred, Effect, Fiber, Layer } from "effect"
+import * as Database from "../../../src/adapters/postgres/Database.ts"
+import * as JobStorePostgres from "../../../src/adapters/postgres/JobStorePostgres.ts"
+import type { NewJob } from "../../../src/domain/Job.ts"
+import { JobStore } from "../../../src/ports/JobStore.ts"
+import {
+  claimOf,
+  counting,
+  idsOf,
+  repeated,
+  request,
+  settlement,
+  submittedAll,
+  tokenOf,
+  written
+} from "../../contracts/JobStoreContractSteps.ts"
+import { eventually } from "../../support/Eventually.ts"
+import * as Jobs from "../../support/Jobs.ts"
+import * as Postgres from "../../support/Postgres.ts"
+import * as Rows from "../../support/Rows.ts"
+
+const storeLayer = JobStorePostgres.layer({ wake: false, keyTtlMs: 60_000 })
+
+/** A foreign session that has done `statement` and neither commits nor goes away until `use` is over. */
+const during = <A, E, R>(
+  statement: string,
+  params: ReadonlyArray<unknown>,
+  use: Effect.Effect<A, E, R>
+) =>
+  Effect.gen(function*() {
+    const database = yield* Database.Database
+    const done = yield* Deferred.make<void>()
+    const begun = yield* Deferred.make<void>()
+    const foreign = yield* Effect.forkChild(database.transaction(
+      "handler",
+      (session) =>
+        session.query(statement, params).pipe(
+          Effect.andThen(Deferred.succeed(begun, undefined)),
+          Effect.andThen(Deferred.await(done))
+        ),
+      { deadlineMs: 20_000 }
+    ))
+    yield* Deferred.await(begun)
+    const value = yield* use
+    yield* Deferred.succeed(done, undefined)
+    yield* Fiber.join(foreign)
+    return value
+  })
+
+const timed = <A, E, R>(effect: Effect.Effect<A, E, R>) =>
+  Effect.gen(function*() {
+    const from = yield* Clock.monotonicTimeNanos
+    const value = yield* effect
+    return [value, Number(((yield* Clock.monotonicTimeNanos) - from) / 1_000_000n)] as const
+  })
+
+const keyedJobs = Effect.fnUntraced(function*(keys: ReadonlyArray<string>) {
+  const type = yield* Jobs.freshType
+  return yield* Effect.forEach(keys, (key) => Jobs.job({ type, key: { key, fingerprint: "same" } }))
+})
+
+const freshKeys = (count: number) => Effect.forEach(Array.from({ length: count }), () => Jobs.freshKey)
+
+const submit = (jobs: ReadonlyArray<NewJob>) =>
+  Effect.flatMap(JobStore, (store) => Effect.map(store.submit(jobs, { atomic: false }), ({ answers }) => answers))
+
+/** Jobs that run under one lease. */
+const running = Effect.fnUntraced(function*(count: number) {
+  const store = yield* JobStore
+  const [job, ...rest] = yield* submittedAll(count)
+  const asked = yield* request(job!)
+  const taken = yield* store.claim(asked)
+  assert.strictEqual(taken.length, rest.length + 1)
+  return { lease: asked.lease, claims: taken.map((one) => claimOf(asked.lease, one)) }
+})
+
+const lockJob = `SELECT id FROM deadman.job WHERE id = $1::uuid FOR UPDATE`
+
+it.layer(Layer.provideMerge(storeLayer, Postgres.layer), { excludeTestServices: true })(
+  "JobStorePostgres: locks",
+  (it) => {
+    it.effect("two processes with the same keys in opposite order make one job a key and never wait for each other", () =>
+      Effect.gen(function*() {
+        const failures: Array<string> = []
+        const url = yield* Postgres.Url
+        // The other process, and every failure of a statement in it: the store would try again and hide a deadlock.
+        const watched = Layer.effect(
+          Database.Database,
+          Effect.map(Database.Database, (database) =>
+            Database.Database.of({
+              ...database,
+              query: (lane, text, params, options) =>
+                Effect.tapError(
+                  database.query(lane, text, params, options),
+                  (error) => Effect.sync(() => failures.push(`${error.kind}: ${error.message}`))
+                )
+            }))
+        ).pipe(Layer.provide(Database.layer({ url })))
+        const scope = yield* Effect.scope
+        const [left, right] = yield* Effect.all([
+          Layer.buildWithScope(Layer.fresh(Layer.provide(storeLayer, watched)), scope),
+          Layer.buildWithScope(Layer.fresh(Layer.provide(storeLayer, watched)), scope)
+        ])
+        for (let round = 0; round < 20; round++) {
+          const keys = yield* freshKeys(200)
+          const ahead = yield* keyedJobs(keys)
+          const behind = yield* keyedJobs(keys.toReversed())
+          const [first, second] = yield* Effect.all([
+            Effect.provideContext(submit(ahead), left),
+            Effect.provideContext(submit(behind), right)
+          ], { concurrency: 2 })
+          for (const [index, answer] of first.entries()) {
+            const other = second[keys.length - 1 - index]!
+            assert.sameMembers([answer._tag, other._tag], ["Created", "Replayed"])
+            assert.strictEqual("id" in answer && answer.id, "id" in other && other.id)
+          }
+        }
+        assert.deepStrictEqual(failures, [])
+      }))
+
+    it.effect("a key that a foreign transaction holds fails alone, and the next flush does not wait for it", () =>
+      Effect.gen(function*() {
+        const keys = yield* freshKeys(64)
+        const held = keys[17]!
+        yield* during(
+          `INSERT INTO deadman.key (key, job, fingerprint) VALUES ($1::text, gen_random_uuid(), 'foreign')`,
+          [held],
+          Effect.gen(function*() {
+            const [unkeyed, keyed] = yield* Effect.all([
+              timed(Effect.flatMap(Jobs.jobs(64), submit)),
+              timed(Effect.flatMap(keyedJobs(keys), submit))
+            ], { concurrency: 2 })
+            assert.deepStrictEqual(new Set(unkeyed[0].map(({ _tag }) => _tag)), new Set(["Created"]))
+            assert.isBelow(unkeyed[1], 240, "jobs without a key do not wait")
+            assert.deepStrictEqual(
+              keyed[0].map(({ _tag }) => _tag),
+              keys.map((key) => key === held ? "KeyLocked" : "Created")
+            )
+            assert.isBelow(keyed[1], 1_000, "about one lock timeout")
+            const others = yield* freshKeys(10)
+            const again = yield* timed(Effect.flatMap(keyedJobs([...others, held]), submit))
+            assert.deepStrictEqual(again[0].map(({ _tag }) => _tag), [...others.map(() => "Created"), "KeyLocked"])
+            assert.isBelow(again[1], 240, "the key that was held is asked for apart")
+          })
+        )
+        const [answer] = yield* submit(yield* keyedJobs([held]))
+        // The foreign one named no job that exists, so its key is over.
+        assert.strictEqual(answer?._tag, "Created")
+      }))
+
+    it.effect("a payload that Postgres refuses fails alone, and takes an atomic batch with it", () =>
+      Effect.gen(function*() {
+        const store = yield* JobStore
+        const good = yield* Jobs.jobs(9)
+        const bad = yield* Jobs.job({ payload: `{"a":"\\u0000"}` })
+        const expected = (
+          other: string
+        ) => [...good.slice(0, 4).map(() => other), "Refused", ...good.slice(4).map(() => other)]
+        const batch = [...good.slice(0, 4), bad, ...good.slice(4)]
+        const atomic = yield* store.submit(batch, { atomic: true })
+        assert.deepStrictEqual(atomic.answers.map(({ _tag }) => _tag), expected("Aborted"))
+        const [none] = yield* Rows.query(`SELECT count(*)::int AS n FROM deadman.body WHERE id = ANY ($1::uuid[])`, [
+          Database.uuids(batch.map(({ id }) => id))
+        ])
+        assert.strictEqual(none?.["n"], 0)
+        assert.deepStrictEqual((yield* submit(batch)).map(({ _tag }) => _tag), expected("Created"))
+      }))
+
+    it.effect("a flush that is sent twice at once stores its jobs once, and both are told the same", () =>
+      Effect.gen(function*() {
+        const type = yield* Jobs.freshType
+        for (let round = 0; round < 10; round++) {
+          const batch = [...(yield* Jobs.jobs(50, { type })), ...(yield* keyedJobs(yield* freshKeys(50)))]
+          const [first, second] = yield* Effect.all([submit(batch), submit(batch)], { concurrency: 2 })
+          assert.deepStrictEqual(first, second)
+          assert.deepStrictEqual(new Set(first.map(({ _tag }) => _tag)), new Set(["Created"]))
+        }
+      }))
+
+    it.effect("a job that somebody locks is undecided, and the others of the batch are settled", () =>
+      Effect.gen(function*() {
+        const store = yield* JobStore
+        const { claims } = yield* running(20)
+        // Both forms of the statement: plain completions, and one with a result.
+        const batch = claims.map((claim, index) =>
+          settlement(claim, "complete", { result: index % 2 === 0 ? null : `{"n":1}` })
+        )
+        const [plain, withResult] = [4, 7]
+        const [answers, ms] = yield* during(
+          `SELECT id FROM deadman.job WHERE id IN ($1::uuid, $2::uuid) FOR UPDATE`,
+          [claims[plain]!.id, claims[withResult]!.id],
+          timed(store.settle(batch))
+        )
+        assert.deepStrictEqual(
+          answers,
+          claims.map((_, index) => index === plain || index === withResult ? { _tag: "Undecided" } : written)
+        )
+        assert.isBelow(ms, 1_500)
+        assert.deepStrictEqual(yield* store.settle([batch[plain]!, batch[withResult]!]), [written, written])
+        assert.deepStrictEqual(yield* store.settle(batch), claims.map(() => repeated))
+      }))
+
+    it.effect("a claim that arrives twice takes jobs once, whether together or late", () =>
+      Effect.gen(function*() {
+        const store = yield* JobStore
+        const jobs = yield* submittedAll(60)
+        const asked = yield* request(jobs[0]!, { limit: 20 })
+        // The twin takes other rows, since the first has its own locked, and must let go of them.
+        const both = yield* Effect.all([store.claim(asked), store.claim(asked)], { concurrency: 2 })
+        const taken = both.flat()
+        assert.strictEqual(taken.length, 20)
+        assert.deepStrictEqual(yield* store.claim(asked), [])
+        assert.deepStrictEqual(
+          (yield* store.recall(asked.lease)).map(({ id }) => id).toSorted(),
+          idsOf(taken).toSorted()
+        )
+        const [left] = yield* Rows.query(
+          `SELECT count(*)::int AS n FROM deadman.job WHERE rank IS NOT NULL AND id = ANY ($1::uuid[])`,
+          [Database.uuids(jobs.map(({ id }) => id))]
+        )
+        assert.strictEqual(left?.["n"], 40)
+      }))
+
+    it.effect("a reaper that froze between its look and its deed takes nothing from a lease that was renewed since", () =>
+      Effect.gen(function*() {
+        const store = yield* JobStore
+        const { claims, lease } = yield* running(5)
+        const token = yield* tokenOf(lease)
+        const [verified] = yield* store.verify([lease])
+        assert.strictEqual(verified?._tag, "Stands")
+        assert.deepStrictEqual(yield* store.reclaim([{ lease, token }], counting), [{ _tag: "Moved", lease }])
+        assert.deepStrictEqual(
+          yield* store.settle(claims.map((claim) => settlement(claim, "complete"))),
+          claims.map(() => written)
+        )
+      }))
+
+    it.effect("a reclaim that waits for a renewal under way sees its token", () =>
+      Effect.gen(function*() {
+        const store = yield* JobStore
+        const { claims, lease } = yield* running(3)
+        const token = yield* tokenOf(lease)
+        const reclaiming = yield* during(
+          `UPDATE deadman.lease SET token = token + 1 WHERE id = $1::uuid`,
+          [lease],
+          Effect.gen(function*() {
+            const fiber = yield* Effect.forkChild(store.reclaim([{ lease, token }], counting))
+            yield* eventually(
+              "the reclaim waits for the row",
+              Effect.map(
+                Rows.query(`SELECT count(*)::int AS n FROM pg_locks WHERE NOT granted AND database =
+                          (SELECT oid FROM pg_database WHERE datname = current_database())
+                          OR NOT granted AND database IS NULL`),
+                ([row]) => Number(row?.["n"]) > 0
+              ),
+              "200 millis"
+            )
+            return fiber
+          })
+        )
+        assert.deepStrictEqual(yield* Fiber.join(reclaiming), [{ _tag: "Moved", lease }])
+        assert.deepStrictEqual(yield* store.settle([settlement(claims[0]!, "complete")]), [written])
+      }))
+
+    it.effect("a lapse with a locked job leaves its lease alone, and holds back no other", () =>
+      Effect.gen(function*() {
+        const store = yield* JobStore
+        const [stuck, free] = [yield* running(3), yield* running(3)]
+        const lapsed = yield* Effect.forEach(
+          [stuck.lease, free.lease],
+          (lease) => Effect.map(tokenOf(lease), (token) => ({ lease, token }))
+        )
+        const answers = yield* during(lockJob, [stuck.claims[1]!.id], store.reclaim(lapsed, counting))
+        assert.deepStrictEqual(answers.map(({ _tag }) => _tag), ["Locked", "Reclaimed"])
+        assert.deepStrictEqual(
+          (yield* store.recall(stuck.lease)).map(({ id }) => id).toSorted(),
+          stuck.claims.map(({ id }) => id).toSorted()
+        )
+        assert.deepStrictEqual(yield* store.settle([settlement(stuck.claims[0]!, "complete")]), [written])
+      }))
+
+    it.effect("a hand-back that meets a lock changes nothing, and works when it is asked for again", () =>
+      Effect.gen(function*() {
+        const store = yield* JobStore
+        const { claims, lease } = yield* running(3)
+        const error = yield* during(lockJob, [claims[2]!.id], Effect.flip(store.abandon([lease])))
+        assert.strictEqual(error.operation, "abandon")
+        assert.strictEqual((yield* store.recall(lease)).length, 3)
+        yield* store.abandon([lease])
+        assert.deepStrictEqual(yield* store.recall(lease), [])
+        const rows = yield* Rows.query(
+          `SELECT state::int, losses::int, rank IS NOT NULL AS ready FROM deadman.job WHERE id = ANY ($1::uuid[])`,
+          [Database.uuids(claims.map(({ id }) => id))]
+        )
+        assert.deepStrictEqual(rows, claims.map(() => ({ state: 0, losses: 0, ready: true })))
+      }))
+
+    it.effect("what the statements told the tally is what there is", () =>
+      Effect.gen(function*() {
+        assert.deepStrictEqual(yield* Rows.untallied, [])
+      }))
+  }
+)

@@ -1,0 +1,110 @@
+import { PgClient } from "@effect/sql-pg"
+import { assert, it } from "@effect/vitest"
+import { Effect, Redacted } from "effect"
+import { SqlClient } from "effect/sql"
+import { randomBytes } from "node:crypto"
+import { migrate, schemaVersion } from "../../../src/adapters/postgres/Migrations.ts"
+import { freshDatabase } from "../../support/Database.ts"
+
+const on = (url: Redacted.Redacted, ...statements: ReadonlyArray<string>) =>
+  Effect.flatMap(SqlClient.SqlClient, (sql) =>
+    Effect.map(
+      Effect.forEach(statements, (statement) => sql.unsafe<Record<string, unknown>>(statement)),
+      (all) => all.at(-1) ?? []
+    )).pipe(Effect.provide(PgClient.layer({ url, maxConnections: 1, applicationName: "deadman-tests" })))
+
+const emptyDatabase = Effect.gen(function*() {
+  const database = yield* freshDatabase
+  yield* on(database.url, `DROP SCHEMA IF EXISTS deadman CASCADE`)
+  return database
+})
+
+const as = (url: Redacted.Redacted, role: string) => {
+  const parsed = new URL(Redacted.value(url))
+  parsed.username = role
+  parsed.password = "test"
+  return Redacted.make(parsed.href)
+}
+
+/** Somebody who may read and write the tables, and change nothing else. */
+const humbleRole = (url: Redacted.Redacted) =>
+  Effect.acquireRelease(
+    Effect.gen(function*() {
+      const role = `deadman_humble_${randomBytes(4).toString("hex")}`
+      yield* on(
+        url,
+        `CREATE ROLE ${role} LOGIN PASSWORD 'test'`,
+        `REVOKE ALL ON SCHEMA public FROM PUBLIC`,
+        `GRANT USAGE ON SCHEMA public TO ${role}`
+      )
+      return role
+    }),
+    (role) => Effect.orDie(on(url, `DROP OWNED BY ${role}`, `DROP ROLE ${role}`))
+  )
+
+it.live(
+  "ten processes that start at once on an empty database all find the schema right",
+  () =>
+    Effect.gen(function*() {
+      for (let round = 0; round < 5; round++) {
+        const { url } = yield* emptyDatabase
+        yield* Effect.all(Array.from({ length: 10 }, () => migrate(url)), { concurrency: "unbounded", discard: true })
+        const rows = yield* on(url, `SELECT schema_version, only_row FROM deadman.meta`)
+        assert.deepStrictEqual(rows, [{ schema_version: schemaVersion, only_row: true }])
+      }
+    }).pipe(Effect.scoped),
+  60_000
+)
+
+it.live("where the schema is right, nothing but reading is asked for", () =>
+  Effect.gen(function*() {
+    const { url } = yield* emptyDatabase
+    yield* migrate(url)
+    const role = yield* humbleRole(url)
+    yield* on(url, `GRANT USAGE ON SCHEMA deadman TO ${role}`, `GRANT SELECT ON deadman.meta TO ${role}`)
+    yield* migrate(as(url, role))
+    // What would have been there to do needs more.
+    yield* on(url, `UPDATE deadman.meta SET schema_version = 0`)
+    assert.strictEqual((yield* Effect.flip(migrate(as(url, role))))._tag, "MigrationFailed")
+  }).pipe(Effect.scoped))
+
+it.live("a migration that fails leaves nothing behind, and says why", () =>
+  Effect.gen(function*() {
+    const { url } = yield* emptyDatabase
+    const role = yield* humbleRole(url)
+    const error = yield* Effect.flip(migrate(as(url, role)))
+    assert.strictEqual(error._tag, "MigrationFailed")
+    assert.include(error.message, "permission denied")
+    assert.notInclude(error.message, "test@")
+    // In the way of the last table but one: what was made before it goes again.
+    yield* on(url, `CREATE SCHEMA deadman`, `CREATE TABLE deadman.effect (n int)`)
+    assert.strictEqual((yield* Effect.flip(migrate(url)))._tag, "MigrationFailed")
+    assert.deepStrictEqual(
+      yield* on(url, `SELECT relname FROM pg_class WHERE relnamespace = 'deadman'::regnamespace`),
+      [
+        { relname: "effect" }
+      ]
+    )
+    yield* on(url, `DROP TABLE deadman.effect`)
+    yield* migrate(url)
+  }).pipe(Effect.scoped))
+
+it.live("a schema that is newer than the program is refused, also by one that waited for it", () =>
+  Effect.gen(function*() {
+    const { url } = yield* emptyDatabase
+    yield* migrate(url)
+    yield* on(url, `UPDATE deadman.meta SET schema_version = ${schemaVersion + 1}`)
+    const error = yield* Effect.flip(migrate(url))
+    assert.strictEqual(error._tag, "SchemaTooNew")
+    assert.include(error.message, `schema version ${schemaVersion + 1}`)
+    assert.deepStrictEqual(yield* on(url, `SELECT schema_version FROM deadman.meta`), [
+      { schema_version: schemaVersion + 1 }
+    ])
+  }).pipe(Effect.scoped))
+
+it.live("a database that is not there fails in time and without its password", () =>
+  Effect.gen(function*() {
+    const error = yield* Effect.flip(migrate(Redacted.make("postgres://deadman:secret@127.0.0.1:1/none")))
+    assert.strictEqual(error._tag, "MigrationFailed")
+    assert.notInclude(error.message, "secret")
+  }))
