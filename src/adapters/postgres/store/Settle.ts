@@ -15,7 +15,7 @@ import * as Sql from "./SettleSql.ts"
 const deadlockRetryMax = 4
 
 const isPlain = (settlement: Settlement): boolean =>
-  settlement.step === "complete" && settlement.result === null && settlement.failure === null
+  settlement.step === "complete" && settlement.result === null && settlement.failure === null && !settlement.recorded
 
 const claimsOf = (settlements: ReadonlyArray<Settlement>): ReadonlyArray<unknown> => [
   uuids(settlements.map(({ claim }) => claim.id)),

@@ -100,10 +100,10 @@ const any = (careful: boolean, wake: boolean) =>
               CASE WHEN u.name IS NOT NULL THEN jsonb_build_object(
                 'attempt', u.attempts, 'epoch', u.epoch, 'worker', u.worker, 'claimed_at_ms', u.started_at_ms,
                 'at_ms', u.now, 'name', u.name, 'message', u.message) END AS error,
-              CASE WHEN u.recorded AND u.step = ${stepCode.release} THEN jsonb_build_object(
+              CASE WHEN u.recorded THEN jsonb_build_object(
                 'kind', 'released', 'epoch', u.epoch, 'worker', u.worker, 'at_ms', u.now) END AS event
        FROM u
-       WHERE u.result IS NOT NULL OR u.name IS NOT NULL OR (u.recorded AND u.step = ${stepCode.release})`
+       WHERE u.result IS NOT NULL OR u.name IS NOT NULL OR u.recorded`
     )
   },
    ${
