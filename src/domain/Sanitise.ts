@@ -175,7 +175,8 @@ const failureOf = (error: unknown): Failure => {
   }
   return {
     name: textOf(error, "_tag") ?? textOf(error, "name") ?? nameDefault,
-    message: textOf(error, "message") ?? (error instanceof Error ? "" : result(error, messageMax) ?? "")
+    // Tagged errors say what they have to say in their fields.
+    message: textOf(error, "message") ?? result({ ...error }) ?? ""
   }
 }
 

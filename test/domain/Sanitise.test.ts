@@ -1,0 +1,212 @@
+import { assert, describe, it } from "@effect/vitest"
+import { Cause, Schema } from "effect"
+import { check } from "../../src/domain/JsonText.ts"
+import { failure, messageMax, nameMax, result, resultMaxBytes } from "../../src/domain/Sanitise.ts"
+
+const read = (value: unknown): unknown => JSON.parse(result(value) ?? "\"nothing\"")
+
+const throwing = (): never => {
+  throw new Error("hostile")
+}
+
+const cyclic: Record<string, unknown> = { name: "loop" }
+cyclic["self"] = { back: cyclic }
+
+/** Answers with another object like itself, for ever. */
+const endless = (): object => ({
+  get a() {
+    return endless()
+  },
+  get b() {
+    return endless()
+  }
+})
+
+const revoked = (): object => {
+  const { proxy, revoke } = Proxy.revocable({}, {})
+  revoke()
+  return proxy
+}
+
+/** What a handler may have made; the code here has no other use for it than to hand it on. */
+const date = (ms: number): Date => Reflect.construct(Date, [ms])
+
+const deep = (levels: number): unknown => {
+  let value: unknown = "core"
+  for (let level = 0; level < levels; level++) value = { next: value }
+  return value
+}
+
+class Tagged extends Schema.TaggedError<Tagged>()("Tagged", { field: Schema.String }) {}
+
+const oddities: ReadonlyArray<readonly [string, unknown]> = [
+  ["NUL", "a\u0000b"],
+  ["half a pair", "a\ud83db\ude00"],
+  ["keys with NUL", { "k\u0000": 1, "\ud83d": 2 }],
+  ["BigInt", { n: 12345678901234567890n }],
+  ["a cycle", cyclic],
+  ["a function", { f: () => 1 }],
+  ["a symbol", { s: Symbol("x") }],
+  ["a date", date(0)],
+  ["no date", date(Number.NaN)],
+  ["a map", new Map([["a", 1]])],
+  ["a map of objects", new Map([[{}, { deep: 1n }]])],
+  ["a set", new Set([1, "two", 3n])],
+  ["an error", new Error("boom")],
+  ["a long string", "x".repeat(5_000_000)],
+  ["a deep object", deep(100_000)],
+  ["a throwing toJSON", { toJSON: throwing }],
+  ["a toJSON that answers itself", {
+    toJSON() {
+      return this
+    }
+  }],
+  ["a toJSON that answers a BigInt", { toJSON: () => 1n }],
+  ["a throwing getter", {
+    get x() {
+      return throwing()
+    },
+    y: 1
+  }],
+  ["endless getters", endless()],
+  ["a revoked proxy", revoked()],
+  ["a proxy whose keys throw", new Proxy({}, { ownKeys: throwing })],
+  ["a proxy that always throws", new Proxy({}, { get: throwing, getPrototypeOf: throwing, has: throwing })],
+  ["a sparse array", Array.from({ length: 3 }).concat(new Array(4_000_000_000))],
+  ["a hole", [, 1]], // eslint-disable-line no-sparse-arrays
+  ["bytes", new Uint8Array(1_000_000)],
+  ["numbers that are none", [Number.NaN, Infinity, -Infinity, -0]],
+  ["no prototype", Object.create(null)],
+  ["__proto__ as a member", JSON.parse("{\"__proto__\":{\"x\":1}}")],
+  ["many values", Array.from({ length: 1_000_000 }, (_, index) => index)],
+  ["megabytes", Array.from({ length: 100 }, () => "y".repeat(60_000))],
+  ["null", null],
+  ["undefined within", { a: undefined, b: [undefined] }],
+  ["a promise", Promise.resolve(1)],
+  ["a tagged error", new Tagged({ field: "f" })],
+  ["a cause", Cause.die(new Error("in a cause"))]
+]
+
+describe("Sanitise.result", () => {
+  for (const [what, value] of oddities) {
+    it(`makes JSON that can be stored of ${what}`, () => {
+      const text = result(value)
+
+      assert.isNotNull(text)
+      assert.isNull(check(text ?? ""))
+      assert.isAtMost(new TextEncoder().encode(text ?? "").length, resultMaxBytes)
+    })
+  }
+
+  it.prop("gives back what is JSON already, if it can be stored", [Schema.Json], ([value]) => {
+    const text = JSON.stringify(value)
+    const made = result(value) ?? ""
+
+    assert.isNull(check(made))
+    if (check(text) === null) assert.deepStrictEqual(JSON.parse(made), JSON.parse(text))
+  })
+
+  it.prop("any text can be stored", [Schema.String], ([text]) => {
+    assert.isNull(check(result(text) ?? ""))
+    assert.isNull(check(result({ [text]: text }) ?? ""))
+  })
+
+  it("nothing is nothing, and null is null", () => {
+    assert.isNull(result(undefined))
+    assert.strictEqual(result(null), "null")
+    assert.deepStrictEqual(read({ a: undefined, b: [undefined] }), { b: [null] })
+  })
+
+  it("says what stood there", () => {
+    assert.deepStrictEqual(read("a\u0000b\ud83dc"), "a\ufffdb\ufffdc")
+    assert.deepStrictEqual(read("😀"), "😀")
+    assert.deepStrictEqual(read(12345678901234567890n), "12345678901234567890")
+    assert.deepStrictEqual(read(cyclic), { name: "loop", self: { back: "[circular]" } })
+    assert.deepStrictEqual(read(date(0)), "1970-01-01T00:00:00.000Z")
+    assert.deepStrictEqual(read(new Map([["a", new Set([1])]])), { a: [1] })
+    assert.deepStrictEqual(read(new Map([[1, 2]])), [[1, 2]])
+    assert.deepStrictEqual(read(new TypeError("no")), { name: "TypeError", message: "no" })
+    assert.deepStrictEqual(
+      read({
+        get x() {
+          return throwing()
+        },
+        y: 1
+      }),
+      { x: "[unreadable]", y: 1 }
+    )
+    assert.deepStrictEqual(read({ toJSON: () => ({ a: 1n }) }), { a: "1" })
+    assert.deepStrictEqual(read({ a: { toJSON: throwing }, b: 2 }), { a: "[unreadable]", b: 2 })
+    assert.deepStrictEqual(read([() => 1, Symbol("x")]), ["[function]", "Symbol(x)"])
+    assert.deepStrictEqual(result(JSON.parse("{\"__proto__\":{\"x\":1}}")), "{\"__proto__\":{\"x\":1}}")
+    assert.deepStrictEqual(read(new Uint8Array(9)), "[9 bytes]")
+  })
+
+  it("one object in two places is no cycle", () => {
+    const shared = { n: 1 }
+    assert.deepStrictEqual(read([shared, shared, { shared }]), [{ n: 1 }, { n: 1 }, { shared: { n: 1 } }])
+  })
+
+  it("what is too large is replaced by a word about it", () => {
+    const value = Array.from({ length: 10 }, () => "z".repeat(50_000))
+
+    assert.include(read(value), { too_large: true, bytes_max: resultMaxBytes })
+    assert.deepStrictEqual(JSON.parse(result(["ééé"], 9) ?? ""), { too_large: true, bytes: 10, bytes_max: 9 })
+    assert.strictEqual(result(["ééé"], 10), "[\"ééé\"]")
+    assert.include(read(endless()), { too_large: true })
+    assert.match(String(read("x".repeat(5_000_000))), /^x{60000}x*… \(5000000 characters\)$/)
+  })
+})
+
+describe("Sanitise.failure", () => {
+  for (const [what, value] of oddities) {
+    it(`makes a failure of ${what}`, () => {
+      const { message, name } = failure(value)
+
+      assert.isAtMost(name.length, nameMax)
+      assert.isAtMost(message.length, messageMax)
+      assert.isAtLeast(name.length, 1)
+      assert.isNull(check(JSON.stringify({ name, message })))
+    })
+  }
+
+  it("keeps the name and the message of an error", () => {
+    assert.deepStrictEqual(failure(new RangeError("too far")), { name: "RangeError", message: "too far" })
+    assert.deepStrictEqual(failure("just text"), { name: "Error", message: "just text" })
+    assert.deepStrictEqual(failure(undefined), { name: "Error", message: "undefined" })
+    assert.deepStrictEqual(failure(null), { name: "Error", message: "null" })
+    assert.deepStrictEqual(failure(42n), { name: "Error", message: "42" })
+    assert.deepStrictEqual(failure(Symbol("s")), { name: "Error", message: "Symbol(s)" })
+    assert.deepStrictEqual(failure({ _tag: "Mine", message: "m" }), { name: "Mine", message: "m" })
+    assert.deepStrictEqual(failure({ code: 7 }), { name: "Error", message: "{\"code\":7}" })
+  })
+
+  it("looks into a cause, and names a tagged error by its tag", () => {
+    assert.deepStrictEqual(failure(Cause.fail("expected")), { name: "Error", message: "expected" })
+    assert.deepStrictEqual(failure(Cause.die(new TypeError("defect"))), { name: "TypeError", message: "defect" })
+    const tagged = failure(new Tagged({ field: "what it says" }))
+    assert.strictEqual(tagged.name, "Tagged")
+    assert.include(tagged.message, "what it says")
+  })
+
+  it("cuts what is too long, and says how long it was", () => {
+    const { message, name } = failure(Object.assign(new Error("m".repeat(5_000)), { name: "n".repeat(300) }))
+
+    assert.strictEqual(message.length, messageMax)
+    assert.match(message, /m… \(5000 characters\)$/)
+    assert.strictEqual(name.length, nameMax)
+    assert.strictEqual(failure(new Error("m".repeat(messageMax))).message, "m".repeat(messageMax))
+    assert.isNull(check(JSON.stringify(failure(new Error("😀".repeat(5_000))))))
+  })
+
+  it("survives an error that cannot be read", () => {
+    const hostile = new Proxy(new Error("x"), { get: throwing, getPrototypeOf: throwing, has: throwing })
+    assert.isNull(check(JSON.stringify(failure(hostile))))
+    assert.deepStrictEqual(failure(revoked()), { name: "Error", message: "[unreadable]" })
+    const error = new Error("fine")
+    Object.defineProperty(error, "name", { get: throwing })
+    assert.deepStrictEqual(failure(error), { name: "Error", message: "fine" })
+    Object.defineProperty(error, "message", { value: 7n })
+    assert.strictEqual(failure(error).name, "Error")
+  })
+})
