@@ -105,11 +105,16 @@ const listen = (server: Http.Server, options: Options) =>
     })
   })
 
+const closeLookEvery = "50 millis"
+
 const close = (server: Http.Server, closeMs: number) =>
-  Effect.callback<void>((resume) => {
-    server.close(() => resume(Effect.void))
-    server.closeIdleConnections()
-  }).pipe(
+  Effect.raceFirst(
+    Effect.callback<void>((resume) => {
+      server.close(() => resume(Effect.void))
+    }),
+    // A connection that was busy when the listener closed is idle once it was answered, and nobody else would close it.
+    Effect.andThen(Effect.sync(() => server.closeIdleConnections()), Effect.sleep(closeLookEvery)).pipe(Effect.forever)
+  ).pipe(
     Effect.timeoutOption(closeMs),
     Effect.andThen(Effect.sync(() => server.closeAllConnections()))
   )

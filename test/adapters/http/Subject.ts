@@ -10,6 +10,7 @@ import * as Loops from "../../../src/programs/process/Loops.ts"
 import * as Stopping from "../../../src/programs/process/Stopping.ts"
 import * as StatusView from "../../../src/programs/server/StatusView.ts"
 import * as GroupCommit from "../../../src/programs/submit/GroupCommit.ts"
+import * as FaultyStore from "../../support/FaultyStore.ts"
 
 export interface Options {
   readonly token?: Redacted.Redacted
@@ -25,7 +26,7 @@ const identity = Layer.succeed(StatusView.Identity, {
   adapters: { JobStore: "memory" }
 })
 
-export const layer = (options: Options = {}) =>
+const over = <A>(store: Layer.Layer<A | JobStore>, options: Options) =>
   Server.layer({
     host: options.host ?? "127.0.0.1",
     port: 0,
@@ -35,8 +36,8 @@ export const layer = (options: Options = {}) =>
   }).pipe(
     Layer.provideMerge(StatusView.layer),
     Layer.provideMerge(GroupCommit.layer),
+    Layer.provideMerge(store),
     Layer.provideMerge(Layer.mergeAll(
-      options.store ?? JobStoreMemory.layer,
       TransportMemory.layer,
       DelayedJobsMemory.layer,
       SessionsMemory.layer,
@@ -45,3 +46,7 @@ export const layer = (options: Options = {}) =>
       identity
     ))
   )
+
+export const layer = (options: Options = {}) => over(options.store ?? JobStoreMemory.layer, options)
+
+export const layerFaulty = (options: Options = {}) => over(FaultyStore.layer, options)

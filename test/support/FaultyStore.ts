@@ -1,0 +1,59 @@
+/** The memory store behind a switch: away, hanging, or slow, and with its submits recorded. */
+import { Context, Effect, Layer } from "effect"
+import * as JobStoreMemory from "../../src/adapters/memory/JobStoreMemory.ts"
+import type { NewJob } from "../../src/domain/Job.ts"
+import { JobStore, JobStoreUnavailable } from "../../src/ports/JobStore.ts"
+
+/** `lost`: what is sent takes effect, and the answer does not arrive. */
+export type Fault = "none" | "away" | "hanging" | "lost"
+
+export class Faults extends Context.Service<Faults, {
+  fault: Fault
+  /** How long each submit takes. */
+  submitMs: number
+  /** The jobs of each submit, in order. */
+  readonly submits: Array<ReadonlyArray<NewJob>>
+}>()("deadman/test/support/FaultyStore/Faults") {}
+
+const away = new JobStoreUnavailable({
+  operation: "any",
+  cause: new Error("SELECT secret FROM postgres://user:password@db/jobs")
+})
+
+const make = Effect.gen(function*() {
+  const store = yield* JobStore
+  const faults = yield* Faults
+  const faulty = <A>(effect: Effect.Effect<A, JobStoreUnavailable>): Effect.Effect<A, JobStoreUnavailable> =>
+    Effect.suspend(() => {
+      switch (faults.fault) {
+        case "none":
+          return effect
+        case "away":
+          return Effect.fail(away)
+        case "hanging":
+          return Effect.never
+        case "lost":
+          return Effect.andThen(effect, Effect.fail(away))
+      }
+    })
+  return JobStore.of({
+    ...store,
+    submit: (jobs, options) => {
+      faults.submits.push(jobs)
+      const slow = faults.submitMs > 0 ? Effect.sleep(faults.submitMs) : Effect.void
+      return Effect.andThen(slow, faulty(store.submit(jobs, options)))
+    },
+    get: (ids) => faulty(store.get(ids)),
+    list: (request) => faulty(store.list(request)),
+    cancel: (id) => faulty(store.cancel(id)),
+    retry: (id) => faulty(store.retry(id)),
+    resubmit: (id, as) => faulty(store.resubmit(id, as)),
+    counts: faulty(store.counts),
+    now: faulty(store.now)
+  })
+})
+
+export const layer: Layer.Layer<JobStore | Faults> = Layer.effect(JobStore, make).pipe(
+  Layer.provide(JobStoreMemory.layer),
+  Layer.provideMerge(Layer.sync(Faults, () => Faults.of({ fault: "none", submitMs: 0, submits: [] })))
+)
