@@ -18,7 +18,7 @@ import { mark, orUnavailable, state } from "./Rows.ts"
 import * as Tally from "./Tally.ts"
 
 /** Rows that one page looks at, beyond what its offset skips. */
-export const examineMax = 5_000
+export const examineMax = 10_000
 
 const idMin = "00000000-0000-0000-0000-000000000000"
 
@@ -150,48 +150,48 @@ const wholeOf = (job: string) =>
 
 const getSql = `SELECT ${columns} FROM (SELECT DISTINCT id FROM unnest($1::uuid[]) x(id)) x ${wholeOf("x")}`
 
-/** `w`: ids in descending order below $1, at most $2. Row comparisons walk the index of marks without statistics. */
+/** Ids in descending order below $1, at most $2. Row comparisons walk the index of marks without statistics. */
 const walkOf = (wanted: JobState | undefined): string => {
   const marked = (value: number) =>
-    `(SELECT id FROM deadman.job
+    `(SELECT id, state, route FROM deadman.job
       WHERE (mark, id) < (${value}::smallint, $1::uuid) AND (mark, id) >= (${value}::smallint, '${idMin}'::uuid)
         AND mark IS NOT NULL
-      ORDER BY mark DESC, id DESC LIMIT $2::int)`.replaceAll(
-      "uuid_min()",
-      "'00000000-0000-0000-0000-000000000000'::uuid"
-    )
+      ORDER BY mark DESC, id DESC LIMIT $2::int)`
   switch (wanted) {
     case "failed":
       return marked(mark.failed)
     case "dead":
-      return `SELECT id FROM (${marked(mark.dead)} UNION ALL ${marked(mark.deadUnannounced)}) m
+      return `SELECT id, state, route FROM (${marked(mark.dead)} UNION ALL ${marked(mark.deadUnannounced)}) m
               ORDER BY id DESC LIMIT $2::int`
     case "running":
-      return `SELECT i.id FROM deadman.lease l CROSS JOIN LATERAL unnest(l.job_ids) i(id) WHERE i.id < $1::uuid
-              ORDER BY i.id DESC LIMIT $2::int`
+      // A lease names its jobs as long as it lives, some of which may be pruned by now.
+      return `SELECT x.id, j.state, j.route
+              FROM (SELECT i.id FROM deadman.lease l CROSS JOIN LATERAL unnest(l.job_ids) i(id)
+                    WHERE i.id < $1::uuid ORDER BY i.id DESC LIMIT $2::int) x
+              LEFT JOIN LATERAL (SELECT state, route FROM deadman.job WHERE id = x.id LIMIT 1) j ON true`
     case undefined:
     case "pending":
     case "completed":
-      return `SELECT id FROM deadman.job WHERE id < $1::uuid ORDER BY id DESC LIMIT $2::int`
+      return `SELECT id, state, route FROM deadman.job WHERE id < $1::uuid ORDER BY id DESC LIMIT $2::int`
   }
 }
 
-/** A filter on the job `q`, and what it is given. */
+/** A filter on what was walked, and what it is given. */
 const filtersOf = (request: ListRequest): { readonly where: string; readonly params: ReadonlyArray<string> } => {
   const params: Array<string> = []
   const given = (value: string) => `$${4 + params.push(value)}::text`
   const filters: Array<string> = []
   if (request.state !== undefined) {
-    filters.push(`q.state = ${state[request.state]}`)
+    filters.push(`w.state = ${state[request.state]}`)
   }
   if (request.type !== undefined || request.queue !== undefined) {
     const type = request.type === undefined ? "true" : `type = ${given(request.type)}`
     const queue = request.queue === undefined ? "true" : `queue = ${given(request.queue)}`
-    filters.push(`q.route = ANY (ARRAY(SELECT id FROM deadman.route WHERE ${type} AND ${queue}))`)
+    filters.push(`w.route = ANY (ARRAY(SELECT id FROM deadman.route WHERE ${type} AND ${queue}))`)
   }
   if (request.tag !== undefined) {
     filters.push(
-      `EXISTS (SELECT 1 FROM (SELECT tags FROM deadman.body WHERE id = q.id LIMIT 1) b
+      `EXISTS (SELECT 1 FROM (SELECT tags FROM deadman.body WHERE id = w.id LIMIT 1) b
                WHERE ${given(request.tag)} = ANY (b.tags))`
     )
   }
@@ -199,20 +199,32 @@ const filtersOf = (request: ListRequest): { readonly where: string; readonly par
 }
 
 /**
- * $3 limit, $4 offset. One row at least, which carries `edge`: where the walk ended, if it ended before the last row.
- * One job more than asked for says whether there is a next one.
+ * $3 limit, $4 offset. One job more than asked for says whether there is a next one. There is one row at least, which
+ * carries `edge`: where the walk ended, if it ended before the last row without filling the page.
  */
 const listSql = (wanted: JobState | undefined, where: string): string =>
   `WITH w AS MATERIALIZED (${walkOf(wanted)}),
-    m AS MATERIALIZED (
-      SELECT w.id FROM w CROSS JOIN LATERAL (SELECT id, state, route FROM deadman.job WHERE id = w.id LIMIT 1) q
-      WHERE ${where}
-      ORDER BY w.id DESC OFFSET $4::int LIMIT $3::int + 1
-    )
+    m AS MATERIALIZED (SELECT w.id FROM w WHERE ${where} ORDER BY w.id DESC OFFSET $4::int LIMIT $3::int + 1)
     SELECT e.edge, x.*
-    FROM (SELECT (SELECT id FROM w ORDER BY id DESC OFFSET $2::int - 1 LIMIT 1) AS edge) e
+    FROM (
+      SELECT CASE WHEN (SELECT count(*) FROM m) <= $3::int
+                  THEN (SELECT id FROM w ORDER BY id DESC OFFSET $2::int - 1 LIMIT 1) END AS edge
+    ) e
     LEFT JOIN LATERAL (SELECT ${columns} FROM m ${wholeOf("m")}) x ON true
     ORDER BY x.id DESC`
+
+/** What `list` sends. */
+export const listStatement = (
+  request: ListRequest
+): { readonly text: string; readonly params: ReadonlyArray<unknown> } => {
+  const { params, where } = filtersOf(request)
+  // Without a filter every row matches: the page itself and the one behind it.
+  const examined = request.offset + request.limit + (where === "true" ? 1 : examineMax)
+  return {
+    text: listSql(request.state, where),
+    params: [request.before ?? idMax, examined, request.limit, request.offset, ...params]
+  }
+}
 
 const countsSql = `SELECT deadman.now_ms()::float8 AS now_ms, c.type, c.queue, c.state, c.n
   FROM (SELECT 1) one
@@ -238,21 +250,14 @@ export const make = (db: Database["Service"]): Pick<JobStore["Service"], "get" |
     )
 
   const list: JobStore["Service"]["list"] = (request) => {
-    const { before, limit, offset } = request
-    const { params, where } = filtersOf(request)
-    return db.query<JobRow & { readonly edge: string | null }>("read", listSql(request.state, where), [
-      before ?? idMax,
-      examineMax + offset + limit,
-      limit,
-      offset,
-      ...params
-    ]).pipe(
+    const { params, text } = listStatement(request)
+    return db.query<JobRow & { readonly edge: string | null }>("read", text, params).pipe(
       orUnavailable("list"),
       Effect.map((rows) => {
         const found = rows.filter(({ id }) => id !== null)
-        const jobs = found.slice(0, limit).map(toJob)
+        const jobs = found.slice(0, request.limit).map(toJob)
         // Where more than a page was found, the next one begins behind this; else behind all that was looked at.
-        const next = found.length > limit ? jobs.at(-1)?.id ?? null : rows[0]?.edge as JobId | null ?? null
+        const next = found.length > request.limit ? jobs.at(-1)?.id ?? null : rows[0]?.edge as JobId | null ?? null
         return { jobs, next }
       })
     )

@@ -1,0 +1,167 @@
+import { assert, it } from "@effect/vitest"
+import { Effect, Layer } from "effect"
+import { texts, uuids } from "../../../src/adapters/postgres/Database.ts"
+import * as JobStorePostgres from "../../../src/adapters/postgres/JobStorePostgres.ts"
+import * as JobId from "../../../src/domain/JobId.ts"
+import { JobStore } from "../../../src/ports/JobStore.ts"
+import * as Ids from "../../support/Ids.ts"
+import * as Postgres from "../../support/Postgres.ts"
+import * as Rows from "../../support/Rows.ts"
+
+const keyTtlMs = 60_000
+
+const layer = () => Layer.provideMerge(JobStorePostgres.layer({ wake: false, keyTtlMs }), Postgres.layer)
+
+const fresh = (count: number) => Array.from({ length: count }, Ids.jobId)
+
+const add = Effect.fnUntraced(function*(ids: ReadonlyArray<JobId.JobId>) {
+  yield* Rows.pending(ids.map((id) => ({ id })))
+})
+
+/** All that there is of jobs, table by table. */
+const rows = Effect.map(
+  Rows.query(
+    `SELECT (SELECT count(*)::int FROM deadman.job) AS job, (SELECT count(*)::int FROM deadman.body) AS body,
+            (SELECT count(*)::int FROM deadman.journal) AS journal, (SELECT count(*)::int FROM deadman.key) AS key,
+            (SELECT count(*)::int FROM deadman.effect) AS effect`
+  ),
+  ([row]) => row
+)
+
+const addTrails = (ids: ReadonlyArray<JobId.JobId>) =>
+  Rows.query(
+    `WITH x AS (SELECT id FROM unnest($1::uuid[]) x(id)),
+     g AS (INSERT INTO deadman.journal (id, result) SELECT id, '1' FROM x),
+     k AS (INSERT INTO deadman.key (key, job, fingerprint) SELECT 'key ' || id, id, 'f' FROM x)
+     INSERT INTO deadman.effect (key, job, epoch, worker, at_ms) SELECT 'effect ' || id, id, 1, 'ada', 1 FROM x`,
+    [uuids(ids)]
+  )
+
+const pruneAll = Effect.fnUntraced(function*(limit = 500, completedMs = 60_000, deadMs = 120_000) {
+  const store = yield* JobStore
+  const total = { jobs: 0, keys: 0, calls: 0 }
+  let more = true
+  while (more) {
+    const pruned = yield* store.prune({ completedMs, deadMs, limit })
+    assert.isAtMost(pruned.jobs, limit)
+    total.jobs += pruned.jobs
+    total.keys += pruned.keys
+    total.calls += 1
+    more = pruned.more
+    assert.isBelow(total.calls, 200)
+  }
+  return total
+})
+
+it.layer(layer(), { excludeTestServices: true, timeout: "60 seconds" })("JobStorePostgres, pruning", (it) => {
+  it.effect(
+    "the tables level off under a steady flow, and nothing of a pruned job stays",
+    () =>
+      Effect.gen(function*() {
+        const unfinished = fresh(50)
+        yield* add(unfinished)
+        let pruned = 0
+        for (let round = 0; round < 8; round++) {
+          const ids = fresh(400)
+          yield* add(ids)
+          yield* addTrails(ids)
+          yield* Rows.end(ids.slice(0, 300), "completed", 90_000)
+          yield* Rows.end(ids.slice(300), "dead", 150_000)
+          pruned += (yield* pruneAll(150)).jobs
+          assert.deepStrictEqual(yield* rows, { job: 50, body: 50, journal: 0, key: 0, effect: 0 })
+        }
+        assert.strictEqual(pruned, 8 * 400)
+        assert.deepStrictEqual(yield* Rows.untallied, [])
+        const store = yield* JobStore
+        assert.lengthOf(yield* store.get(unfinished), 50)
+      }),
+    60_000
+  )
+
+  it.effect("what is kept for longer does not hide what lies behind it", () =>
+    Effect.gen(function*() {
+      const store = yield* JobStore
+      const [kept, over] = [fresh(5_000), fresh(30)]
+      yield* add([...kept, ...over])
+      yield* Rows.end(kept, "dead", 90_000)
+      yield* Rows.end(over, "completed", 90_000)
+      const first = yield* store.prune({ completedMs: 60_000, deadMs: 600_000, limit: 500 })
+      assert.strictEqual(first.jobs, 0)
+      assert.isTrue(first.more)
+      const { calls, jobs } = yield* pruneAll(500, 60_000, 600_000)
+      assert.strictEqual(jobs, 30)
+      assert.isAbove(calls, 1)
+      assert.lengthOf(yield* store.get(kept.slice(0, 100)), 100)
+      yield* pruneAll(500, 60_000, 60_000)
+      assert.lengthOf(yield* store.get(kept), 0)
+    }), 60_000)
+
+  it.effect("two that prune at once delete each job once, and the tally stays true", () =>
+    Effect.gen(function*() {
+      const store = yield* JobStore
+      const ids = fresh(1_500)
+      yield* add(ids)
+      yield* Rows.end(ids, "completed", 90_000)
+      const all = yield* Effect.forEach(
+        Array.from({ length: 4 }),
+        () =>
+          Effect.forEach(
+            Array.from({ length: 4 }),
+            () => store.prune({ completedMs: 60_000, deadMs: 60_000, limit: 200 })
+          ),
+        { concurrency: "unbounded" }
+      )
+      const rest = yield* pruneAll()
+      const pruned = all.flat().reduce((sum, { jobs }) => sum + jobs, rest.jobs)
+      assert.strictEqual(pruned, 1_500)
+      assert.deepStrictEqual(yield* Rows.untallied, [])
+    }), 60_000)
+
+  it.effect("a key goes when its time is over, though its job stays; a key without a job goes at once", () =>
+    Effect.gen(function*() {
+      const store = yield* JobStore
+      const [waits, alive, expired, orphan] = [Ids.jobId(), Ids.jobId(), Ids.jobId(), Ids.jobId()]
+      yield* add([waits, alive, expired])
+      yield* Rows.end([alive], "completed", keyTtlMs - 20_000)
+      yield* Rows.end([expired], "completed", keyTtlMs + 20_000)
+      yield* addTrails([waits, alive, expired, orphan])
+      const { keys } = yield* pruneAll(500, 600_000, 600_000)
+      assert.strictEqual(keys, 2)
+      const left = yield* Rows.query(`SELECT job FROM deadman.key ORDER BY job`)
+      assert.deepStrictEqual(left.map((row) => row["job"]), [waits, alive])
+      // Its key lives: the job stays although it has been kept long enough.
+      yield* pruneAll(500, 0, 0)
+      assert.deepStrictEqual((yield* store.get([waits, alive, expired])).map(({ id }) => id).toSorted(), [waits, alive])
+    }))
+
+  it.effect("many keys are walked in bounded steps", () =>
+    Effect.gen(function*() {
+      const ids = fresh(5_000)
+      yield* Rows.query(
+        `INSERT INTO deadman.key (key, job, fingerprint) SELECT k, j, 'f' FROM unnest($1::text[], $2::uuid[]) x(k, j)`,
+        [texts(ids.map((id) => `flood ${id}`)), uuids(ids)]
+      )
+      const { calls, keys } = yield* pruneAll(1_000)
+      assert.strictEqual(keys, 5_000)
+      assert.isAbove(calls, 4)
+    }))
+})
+
+it.layer(layer(), { excludeTestServices: true, timeout: "60 seconds" })(
+  "JobStorePostgres, ids of a wrong clock",
+  (it) => {
+    it.effect("a walk ends where nothing is old enough, and now and then goes to the end", () =>
+      Effect.gen(function*() {
+        const ahead = Array.from({ length: 3 }, (_, n) => JobId.make(9_000_000_000_000 + n, new Uint8Array(10)))
+        yield* pruneAll()
+        yield* add(ahead)
+        yield* Rows.end(ahead, "completed", 90_000)
+        assert.strictEqual((yield* pruneAll()).jobs, 0)
+        let jobs = 0
+        for (let walk = 0; walk < 16; walk++) {
+          jobs += (yield* pruneAll()).jobs
+        }
+        assert.strictEqual(jobs, 3)
+      }))
+  }
+)
