@@ -1,0 +1,88 @@
+/**
+ * What the servers of a test have in common: a temporary folder, and real signals to the process in it.
+ *
+ * Nothing of them outlives the test, however that ends: a guard waits for the end of a pipe from this process, which
+ * comes even when this process is killed, and then kills the server and deletes the folder. It looks at the start
+ * time first, so that a pid that was given away in between is left alone.
+ */
+import { Effect, type Option, type Scope } from "effect"
+import { spawn } from "node:child_process"
+import { randomInt } from "node:crypto"
+import { mkdtempSync, rmSync } from "node:fs"
+import { createServer } from "node:net"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
+import * as Daemon from "../../deploy/services/Daemon.ts"
+import { ServiceFailed } from "../../deploy/services/ServiceFailed.ts"
+import { live } from "./Eventually.ts"
+
+export { ServiceFailed }
+
+export interface Signals {
+  /** The process, or none while the server is stopped. */
+  readonly pid: Effect.Effect<Option.Option<number>, ServiceFailed>
+  /** SIGSTOP: connections stay open, and nothing answers. */
+  readonly freeze: Effect.Effect<void, ServiceFailed>
+  readonly thaw: Effect.Effect<void, ServiceFailed>
+  /** SIGTERM, and waits for the end. */
+  readonly stop: Effect.Effect<void, ServiceFailed>
+  /** `kill -9`. */
+  readonly kill: Effect.Effect<void, ServiceFailed>
+}
+
+const guardScript = `
+cat > /dev/null
+if read -r record < "$1/process.json" || [ -n "$record" ]; then
+  pid=\${record#*'"pid":'}; pid=\${pid%%,*}
+  started=\${record#*'"started":"'}; started=\${started%%'"'*}
+  if [ -r "/proc/$pid/stat" ]; then now=$(awk '{print $22}' "/proc/$pid/stat")
+  else now=$(LC_ALL=C ps -o lstart= -p "$pid"); fi
+  [ "$now" = "$started" ] && kill -KILL "$pid"
+fi
+rm -rf "$1"; sleep 1; rm -rf "$1"`
+
+/** The folder of one server, which is killed when the scope ends. */
+export const place = (name: string): Effect.Effect<Daemon.Place, never, Scope.Scope> =>
+  Effect.acquireRelease(
+    Effect.sync(() => {
+      const folder = mkdtempSync(join(tmpdir(), `deadman-test-${name}-`))
+      const guard = spawn("sh", ["-c", guardScript, "sh", folder], {
+        stdio: ["pipe", "ignore", "ignore"],
+        // Ctrl-C goes to our whole group, and the guard is what must survive it.
+        detached: true
+      })
+      guard.unref()
+      return { place: { name, folder }, guard }
+    }),
+    ({ guard, place }) =>
+      Effect.orDie(live(Daemon.kill(place))).pipe(
+        Effect.ensuring(Effect.sync(() => {
+          rmSync(place.folder, { recursive: true, force: true, maxRetries: 3 })
+          guard.stdin.destroy()
+        }))
+      )
+  ).pipe(Effect.map(({ place }) => place))
+
+export const signals = (place: Daemon.Place): Signals => ({
+  pid: Daemon.running(place),
+  freeze: live(Daemon.signal(place, "SIGSTOP")),
+  thaw: live(Daemon.signal(place, "SIGCONT")),
+  stop: live(Effect.asVoid(Daemon.stop(place))),
+  kill: live(Daemon.kill(place))
+})
+
+const isFree = (port: number): Effect.Effect<boolean> =>
+  Effect.callback<boolean>((resume) => {
+    const probe = createServer()
+    probe.on("error", () => resume(Effect.succeed(false)))
+    probe.listen({ host: "127.0.0.1", port, exclusive: true }, () => probe.close(() => resume(Effect.succeed(true))))
+  })
+
+/** Below the range that connections draw their near end from, so that it is still free when the server comes back. */
+export const freePort: Effect.Effect<number, ServiceFailed> = Effect.gen(function*() {
+  for (let tries = 0; tries < 50; tries++) {
+    const port = randomInt(15_000, 32_000)
+    if (yield* isFree(port)) return port
+  }
+  return yield* new ServiceFailed({ message: "there is no free port between 15000 and 32000 on 127.0.0.1" })
+})
