@@ -81,6 +81,8 @@ export const make = (options: {
   let hungry = false
   let lastClaimMs = Number.NEGATIVE_INFINITY
   let lastOrderedMs = Number.NEGATIVE_INFINITY
+  /** When a claim in order last asked for a job that starts at once. */
+  let lastOldestMs = Number.NEGATIVE_INFINITY
   let nextPollMs = Number.NEGATIVE_INFINITY
 
   const request = (lease: LeaseId, room: Room, limit: number): ClaimRequest => ({
@@ -93,11 +95,11 @@ export const make = (options: {
     bytes: claimBytesMax
   })
 
-  const adopt = (lease: LeaseId, sentMs: number, jobs: Claimed) => {
+  const adopt = (lease: LeaseId, sentMs: number, jobs: Claimed, first: boolean) => {
     if (jobs.length === 0) {
       return Effect.void
     }
-    slots.offer(leases.adopt({ id: lease, leaseMs: options.leaseMs, sentMs }, jobs, now()))
+    slots.offer(leases.adopt({ id: lease, leaseMs: options.leaseMs, sentMs }, jobs, now()), first)
     return Meters.add("claimed", jobs.length)
   }
 
@@ -113,7 +115,7 @@ export const make = (options: {
       }
       yield* outage.worked
       if (exit.value.length > 0) {
-        yield* adopt(lease, sentMs, exit.value)
+        yield* adopt(lease, sentMs, exit.value, false)
         return exit.value
       }
       break
@@ -124,7 +126,8 @@ export const make = (options: {
 
   const ask = Effect.fnUntraced(function*<A>(
     claim: (lease: LeaseId) => Effect.Effect<A, JobStoreUnavailable>,
-    jobs: (answer: A) => Claimed
+    jobs: (answer: A) => Claimed,
+    first: boolean
   ) {
     const lease = options.drawLease()
     const sentMs = now()
@@ -133,7 +136,7 @@ export const make = (options: {
     const exit = yield* Effect.exit(claim(lease))
     if (Exit.isSuccess(exit)) {
       yield* outage.worked
-      yield* adopt(lease, sentMs, jobs(exit.value))
+      yield* adopt(lease, sentMs, jobs(exit.value), first)
       underWay = null
       yield* options.loop.beat
       return { answer: exit.value, jobs: jobs(exit.value) }
@@ -156,29 +159,37 @@ export const make = (options: {
     return false
   }
 
-  const claimOrdered = Effect.fnUntraced(function*(room: Room, limit: number, onlyReadyForMs: number | null) {
+  const claimOrdered = Effect.fnUntraced(function*(room: Room, onlyReadyForMs: number | null) {
     woken = false
     lastOrderedMs = now()
+    if (room.free > 0) {
+      lastOldestMs = lastOrderedMs
+    }
     const { answer, jobs } = yield* ask(
       (lease) =>
         store.claim({
-          ...request(lease, room, limit),
+          ...request(lease, room, room.want),
           ...(onlyReadyForMs === null ? {} : { readyForMs: onlyReadyForMs })
         }),
-      (answer) => answer
+      (answer) => answer,
+      false
     )
-    // A claim of one for the sake of the oldest says nothing about how much there is.
-    if (limit === room.want || answer === null) {
-      hungry = answer === null || jobs.length >= limit || jobs.some(isSuspect) || (jobs.length > 1 && isLarge(jobs))
-    }
+    hungry = answer === null || jobs.length >= room.want || jobs.some(isSuspect) || (jobs.length > 1 && isLarge(jobs))
     nextPollMs = now() + pollMs * (0.75 + (yield* Random.next) / 2)
+  })
+
+  /** The next free slot for the oldest ready job, whatever was delivered or claimed ahead. */
+  const claimOldest = Effect.fnUntraced(function*(room: Room) {
+    lastOldestMs = now()
+    yield* ask((lease) => store.claim(request(lease, { ...room, free: 1 }, 1)), (answer) => answer, true)
   })
 
   const claimDelivered = Effect.fnUntraced(function*(room: Room) {
     const ids = deliveries.next(room.want)
     const { answer, jobs } = yield* ask(
       (lease) => store.claimIds({ ...request(lease, room, room.want), ids }),
-      ({ claimed }) => claimed
+      ({ claimed }) => claimed,
+      false
     )
     const taken = new Set<JobId>(jobs.map((job) => job.id))
     deliveries.claimed(taken)
@@ -203,27 +214,26 @@ export const make = (options: {
     }
     const enough = room.want >= Math.max(1, Math.floor(room.target / 4)) || atMs - lastClaimMs >= trickleMs
     const lastMs = deliveries.lastMs()
-    if ((woken || hungry) && enough) {
-      yield* claimOrdered(room, room.want, null)
+    const busy = woken || hungry || deliveries.waiting() > 0
+    // Where all that is free is spoken for, the oldest job, or one that must start alone, would never have its turn.
+    if (busy && atMs - lastOldestMs >= oldestEveryMs && (room.free === 0 || deliveries.waiting() > 0)) {
+      yield* claimOldest(room)
+      return 0
+    }
+    if (busy && !enough) {
+      return trickleMs
+    }
+    if (woken || hungry) {
+      yield* claimOrdered(room, null)
       return 0
     }
     if (deliveries.waiting() > 0) {
-      if (!enough) {
-        return trickleMs
-      }
-      if (room.free > 0 && atMs - lastOrderedMs >= oldestEveryMs) {
-        yield* claimOrdered(room, 1, null)
-      } else {
-        yield* claimDelivered(room)
-      }
+      yield* claimDelivered(room)
       return 0
     }
     if (atMs >= nextPollMs || (lastMs !== null && atMs - Math.max(lastMs, lastOrderedMs) >= quietMs)) {
-      yield* claimOrdered(room, room.want, lastMs === null ? null : readyForMs)
+      yield* claimOrdered(room, lastMs === null ? null : readyForMs)
       return 0
-    }
-    if (woken || hungry) {
-      return trickleMs
     }
     return Math.max(1, Math.min(lookUpMs, nextPollMs - atMs, lastMs === null ? lookUpMs : quietMs))
   })

@@ -262,7 +262,7 @@ export const make = (options: {
         yield* Effect.catchCause(beat, (cause) => Effect.logError("a heartbeat broke", cause))
         // At a fixed rate, but never catching up on beats that a frozen process missed.
         nextMs = Math.max(nextMs + everyMs, now())
-        yield* Effect.sleep(Math.max(1, nextMs - now()))
+        yield* Effect.sleep(Math.max(1, Math.ceil(nextMs - now())))
       }
     }),
     watch: Effect.gen(function*() {

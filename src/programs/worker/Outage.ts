@@ -37,4 +37,4 @@ export const make = (what: string): Outage => {
 
 /** How long to wait after `count` failures in a row, for a `draw` in `[0, 1)`. */
 export const pauseMs = (count: number, draw: number): number =>
-  Math.min(2_000, 50 * 2 ** Math.min(count, 6)) * (0.5 + draw / 2)
+  Math.ceil(Math.min(2_000, 50 * 2 ** Math.min(count, 6)) * (0.5 + draw / 2))

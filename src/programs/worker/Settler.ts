@@ -189,12 +189,13 @@ export const make = (options: {
       { startImmediately: true }
     )
 
+  /** Whether a statement may be sent: asked before each, since a store that is away may answer on the spot. */
+  const mayFly = () =>
+    pausedUntilMs <= now() && queue.length > 0 &&
+    (flights === 0 || (flights < flightsMax && queue.length >= secondFlightFrom))
+
   const launch = Effect.gen(function*() {
-    const pauseMs = pausedUntilMs - now()
-    if (pauseMs > 0) {
-      return pauseMs
-    }
-    while (queue.length > 0 && (flights === 0 || (flights < flightsMax && queue.length >= secondFlightFrom))) {
+    while (mayFly()) {
       const batch = take()
       if (batch.length === 0) {
         break
@@ -203,6 +204,10 @@ export const make = (options: {
       yield* fly(batch, () => {
         flights -= 1
       })
+    }
+    const pauseMs = pausedUntilMs - now()
+    if (pauseMs > 0) {
+      return pauseMs
     }
     if (aloneFlights === 0) {
       const entry = takeAlone()

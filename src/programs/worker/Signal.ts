@@ -21,7 +21,8 @@ export const make = (): Signal => {
     wait: (ms) =>
       Effect.suspend(() =>
         latch.await.pipe(
-          Effect.timeoutOption(Math.max(0, ms)),
+          // Whole milliseconds, upwards: a timer that fires early would find nothing to do and wait again, at once.
+          Effect.timeoutOption(Math.max(0, Math.ceil(ms))),
           Effect.map(() => {
             latch.closeUnsafe()
           })

@@ -54,7 +54,8 @@ export interface Room {
 }
 
 export interface Slots {
-  readonly offer: (lease: HeldLease) => void
+  /** `first`: into the next slot that is free, before what waits. */
+  readonly offer: (lease: HeldLease, first: boolean) => void
   readonly room: () => Room
   readonly stop: (held: HeldJob, stop: Stop, reason: string) => void
   readonly stopLease: (lease: HeldLease, stop: Stop, reason: string) => void
@@ -267,11 +268,10 @@ export const make = (options: {
     const atMs = now()
     let handed = 0
     for (const held of waiting) {
-      if (atMs - held.atMs < olderThanMs) {
-        break
+      if (atMs - held.atMs >= olderThanMs) {
+        stop(held, "release", "not started in time")
+        handed += 1
       }
-      stop(held, "release", "not started in time")
-      handed += 1
     }
     if (handed > 0) {
       // What was measured was too good to be true.
@@ -282,8 +282,12 @@ export const make = (options: {
   }
 
   return {
-    offer: (lease) => {
-      for (const held of lease.jobs.values()) {
+    offer: (lease, first) => {
+      const later = first ? Array.from(waiting) : []
+      if (first) {
+        waiting.clear()
+      }
+      for (const held of [...lease.jobs.values(), ...later]) {
         waiting.add(held)
       }
       if (closed) {

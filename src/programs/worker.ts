@@ -1,0 +1,34 @@
+/**
+ * `node dist/worker.js`: claims jobs and runs them until told to stop.
+ *
+ * Shutdown is the layers closing in reverse: the pool drains first, the connections go last.
+ */
+import { Effect, Layer } from "effect"
+import * as Adapters from "./Adapters.ts"
+import * as Banner from "./Banner.ts"
+import * as HandlerModules from "./HandlerModules.ts"
+import * as Main from "./Main.ts"
+import * as Loops from "./process/Loops.ts"
+import { version } from "./Version.ts"
+import { Handlers } from "./worker/Handlers.ts"
+import * as Strays from "./worker/Strays.ts"
+import * as WorkerConfig from "./worker/WorkerConfig.ts"
+import * as WorkerPool from "./worker/WorkerPool.ts"
+
+const banner = Layer.effectDiscard(Effect.gen(function*() {
+  const { names, profile } = yield* Adapters.Adapters
+  const { types } = yield* Handlers
+  const { slots } = yield* WorkerPool.WorkerPool
+  yield* Banner.say({ program: "worker", version, profile, adapters: names, handlers: types, slots })
+}))
+
+// The configuration first: what is wrong with it is said before anything is waited for.
+const Worker = Layer.merge(Strays.layer, banner).pipe(
+  Layer.provideMerge(WorkerPool.layer),
+  Layer.provideMerge(HandlerModules.layerFromEnv),
+  Layer.provideMerge(Adapters.layer("worker")),
+  Layer.provideMerge(Loops.layer),
+  Layer.provideMerge(WorkerConfig.layerFromEnv({ role: "worker", version }))
+)
+
+Main.run(Worker)

@@ -1,0 +1,249 @@
+/** How a worker finds work, and what it does when a claim's answer is lost. */
+import { assert, describe, it } from "@effect/vitest"
+import { Effect } from "effect"
+import { TestClock } from "effect/testing"
+import type { LeaseId } from "../../../src/domain/Claim.ts"
+import { JobType } from "../../../src/domain/Job.ts"
+import type { ClaimRequest, JobStore } from "../../../src/ports/JobStore.ts"
+import * as Jobs from "../../support/Jobs.ts"
+import { make, pass, settle, type World } from "../../support/WorkerWorld.ts"
+
+const of = (world: World, operation: string) => world.calls.filter((call) => call.operation === operation)
+const claims = (world: World) => of(world, "claim").map((call) => call.arguments[0] as ClaimRequest)
+
+describe("ClaimLoop", () => {
+  it.effect("an idle worker asks about once a second, and a wake makes it ask at once", () =>
+    Effect.gen(function*() {
+      const world = yield* make()
+      yield* world.start({ noop: () => undefined })
+      yield* pass(20_000)
+      assert.approximately(of(world, "claim").length, 20, 5)
+      assert.strictEqual(of(world, "renew").length + of(world, "verify").length, 0)
+      const id = yield* world.submit("noop")
+      yield* settle
+      yield* settle
+      assert.strictEqual((yield* world.job(id)).state, "completed")
+    }))
+
+  it.effect("a full worker asks for nothing, and takes no more than it has slots for", () =>
+    Effect.gen(function*() {
+      const world = yield* make()
+      for (let n = 0; n < 10; n++) {
+        yield* world.submit("endless")
+      }
+      yield* world.start({ endless: () => Effect.never }, { slots: 3 })
+      yield* pass(10_000)
+      assert.strictEqual((yield* world.store.counts).byState.running, 3)
+      assert.strictEqual(of(world, "claim").length, 1)
+      assert.isTrue((yield* world.loops.status).every((loop) => loop.ok))
+    }))
+
+  it.effect("a job whose wake was lost is found by looking", () =>
+    Effect.gen(function*() {
+      const world = yield* make({ transport: (transport) => ({ ...transport, publish: () => Effect.void }) })
+      yield* world.start({ noop: () => undefined })
+      yield* pass(100)
+      const id = yield* world.submit("noop")
+      yield* pass(1_300)
+      assert.strictEqual((yield* world.job(id)).state, "completed")
+    }))
+
+  it.effect("what a claim took whose answer was lost is asked for under the same lease, and runs once", () =>
+    Effect.gen(function*() {
+      const world = yield* make()
+      const ids = yield* Effect.forEach([1, 2, 3], () => world.submit("work"))
+      let runs = 0
+      world.faults.set("claim", "lost").set("recall", "away")
+      yield* world.start({
+        work: () => {
+          runs += 1
+        }
+      })
+      yield* pass(1_000)
+      assert.strictEqual(runs, 0)
+      world.faults.clear()
+      yield* pass(3_000)
+      assert.strictEqual(runs, 3)
+      const [first] = claims(world)
+      assert.isTrue(of(world, "recall").every((call) => call.arguments[0] === first?.lease))
+      for (const id of ids) {
+        const job = yield* world.job(id)
+        assert.strictEqual(job.deliveries, 1)
+        assert.strictEqual(job.leaseLosses, 0)
+      }
+    }))
+
+  it.effect("a claim that takes effect after its answer was given up is handed back with the heartbeat", () =>
+    Effect.gen(function*() {
+      const late: Array<ClaimRequest> = []
+      const inner: Array<JobStore["Service"]> = []
+      const world = yield* make({
+        store: (store) => ({
+          ...store,
+          claim: (request) =>
+            Effect.suspend(() => {
+              inner.push(store)
+              late.push(request)
+              return Effect.succeed([])
+            })
+        })
+      })
+      const id = yield* world.submit("work")
+      world.faults.set("claim", "lost")
+      yield* world.start({ work: () => undefined })
+      yield* pass(500)
+      // Recalled, and nothing was there; now the statement arrives.
+      world.faults.set("claim", "away")
+      yield* inner[0]!.claim({ ...late[0]!, limit: 1 })
+      assert.strictEqual((yield* world.job(id)).state, "running")
+      yield* pass(1_100)
+      const job = yield* world.job(id)
+      assert.strictEqual(job.state, "pending")
+      assert.strictEqual(job.leaseLosses + job.attempts, 0)
+      const abandoned = of(world, "abandon").length
+      assert.isAbove(abandoned, 0)
+      yield* pass(10_000)
+      const after = of(world, "abandon").flatMap((call) => call.arguments[0] as ReadonlyArray<LeaseId>)
+      assert.isAtMost(after.filter((lease) => lease === late[0]!.lease).length, 6)
+    }))
+
+  it.effect("a suspect runs alone, under a lease of its own", () =>
+    Effect.gen(function*() {
+      const world = yield* make()
+      const suspect = yield* world.submit("work", { priority: 1 })
+      // Two workers were lost with it.
+      for (let n = 0; n < 2; n++) {
+        const lease = crypto.randomUUID() as LeaseId
+        const [job] = yield* world.store.claim({
+          lease,
+          leaseMs: 1_000,
+          worker: "gone",
+          types: [(yield* world.job(suspect)).type],
+          limit: 1,
+          freeSlots: 1,
+          bytes: 1_000
+        })
+        assert.isDefined(job)
+        const row = (yield* world.store.look).leases.find((found) => found.lease === lease)
+        yield* world.store.reclaim([{ lease, token: row!.token }], { counted: true, lossesMax: 9 })
+        yield* TestClock.adjust(5_000)
+        yield* world.store.promote(10)
+      }
+      yield* world.submit("work")
+      yield* world.start({ work: () => Effect.never }, { slots: 4 })
+      yield* pass(200)
+      const leases = (yield* world.store.look).leases
+      assert.deepStrictEqual(leases.map((lease) => lease.jobs), [1, 1])
+      assert.strictEqual((yield* world.store.counts).byState.running, 2)
+    }))
+
+  it.effect("delivered ids are claimed by id, and acknowledged when they are settled or dropped", () =>
+    Effect.gen(function*() {
+      const world = yield* make({
+        delivering: true,
+        transport: (transport) => ({
+          ...transport,
+          subscribe: (options) => Effect.map(transport.subscribe(options), (subscription) => subscription)
+        })
+      })
+      const pool = yield* world.start({ work: () => Effect.sleep(300) }, { slots: 2 })
+      yield* pass(100)
+      const ids = yield* Effect.forEach([1, 2, 3, 4], () => world.submit("work"))
+      yield* pass(2_000)
+      for (const id of ids) {
+        assert.strictEqual((yield* world.job(id)).deliveries, 1)
+      }
+      assert.isAbove(of(world, "claimIds").length, 0)
+      // Nothing is delivered again to the next one once this one is gone.
+      yield* pool.stop
+      const before = of(world, "claimIds").length
+      yield* world.start({ work: () => Effect.sleep(300) })
+      yield* pass(1_000)
+      assert.strictEqual(of(world, "claimIds").length, before)
+    }))
+
+  it.effect("a thousand redeliveries of a running job run nothing again and leave nothing behind", () =>
+    Effect.gen(function*() {
+      const world = yield* make({ delivering: true })
+      let runs = 0
+      const pool = yield* world.start({
+        work: () => {
+          runs += 1
+          return Effect.sleep(3_000)
+        }
+      })
+      yield* pass(100)
+      const id = yield* world.submit("work")
+      yield* pass(100)
+      const job = yield* world.job(id)
+      for (let n = 0; n < 1_000; n++) {
+        yield* world.transport.publish([job])
+        if (n % 20 === 0) {
+          yield* pass(20, 10)
+        }
+      }
+      yield* pass(5_000)
+      assert.strictEqual(runs, 1)
+      assert.strictEqual((yield* world.job(id)).deliveries, 1)
+      assert.deepStrictEqual((yield* world.store.look).leases, [])
+      const renewals = of(world, "renew").length
+      yield* pass(5_000)
+      assert.strictEqual(of(world, "renew").length, renewals)
+      yield* pool.stop
+      const before = of(world, "claimIds").length
+      yield* world.start({ work: () => undefined })
+      yield* pass(1_000)
+      assert.strictEqual(of(world, "claimIds").length, before)
+    }))
+
+  it.effect("however busy with deliveries, the oldest ready job gets a slot within seconds", () =>
+    Effect.gen(function*() {
+      const world = yield* make({ delivering: true })
+      yield* world.start({ flood: () => Effect.sleep(50), old: () => "ran" }, { slots: 2 })
+      yield* pass(100)
+      // Its message was lost: nobody is told of it.
+      const old = yield* Jobs.job({ type: JobType.make("old") })
+      yield* world.store.submit([old], { atomic: false })
+      for (let n = 0; n < 100; n++) {
+        yield* world.submit("flood")
+        yield* world.submit("flood")
+        yield* pass(25, 25)
+      }
+      assert.strictEqual((yield* world.job(old.id)).state, "completed")
+    }))
+
+  it.effect("a delivered job that is not due yet goes back to what is delayed, and its id is dropped", () =>
+    Effect.gen(function*() {
+      const world = yield* make({ delivering: true })
+      yield* world.start({ work: () => undefined })
+      yield* pass(100)
+      const nowMs = yield* world.store.now
+      const id = yield* world.submit("work", { runAtMs: nowMs + 60_000 })
+      yield* pass(500)
+      assert.strictEqual((yield* world.job(id)).state, "pending")
+      assert.deepStrictEqual((yield* world.delayed.due(nowMs + 61_000, 10)).ids, [id])
+    }))
+
+  it.effect("a drain hands back a claim that is answered only then", () =>
+    Effect.gen(function*() {
+      const world = yield* make({
+        store: (store) => ({ ...store, claim: (request) => Effect.delay(store.claim(request), 700) })
+      })
+      const id = yield* world.submit("work")
+      let runs = 0
+      const pool = yield* world.start({
+        work: () => {
+          runs += 1
+        }
+      })
+      yield* pass(300)
+      const stopping = yield* Effect.forkChild(pool.stop)
+      yield* pass(2_000)
+      assert.isDefined(stopping.pollUnsafe())
+      assert.strictEqual(runs, 0)
+      const job = yield* world.job(id)
+      assert.strictEqual(job.state, "pending")
+      assert.strictEqual(job.events.length + job.attempts + job.leaseLosses, 0)
+      assert.deepStrictEqual((yield* world.store.look).leases, [])
+    }))
+})

@@ -1,0 +1,207 @@
+/** Timeouts, runaways, and what handlers may do to a worker. */
+import { assert, describe, it } from "@effect/vitest"
+import { Effect } from "effect"
+import type { Handler } from "../../../src/programs/worker/HandlerApi.ts"
+import { make, pass } from "../../support/WorkerWorld.ts"
+
+describe("Slots", () => {
+  it.effect("an attempt that exceeds its timeout is interrupted and is a failed attempt", () =>
+    Effect.gen(function*() {
+      const world = yield* make()
+      const aborted: Array<string> = []
+      const slow = yield* world.submit("slow", { timeoutMs: 1_000, maxAttempts: 1 })
+      const listens = yield* world.submit("listens", { timeoutMs: 1_000, maxAttempts: 1 })
+      const quick = yield* world.submit("quick", { timeoutMs: 1_000 })
+      yield* world.start({
+        slow: () => Effect.sleep(5_000).pipe(Effect.onInterrupt(() => Effect.sync(() => aborted.push("effect")))),
+        listens: (_job, { signal }) =>
+          new Promise((resolve) =>
+            signal.addEventListener("abort", () => {
+              aborted.push("signal")
+              resolve("gave up early")
+            })
+          ),
+        quick: () => Effect.sleep(900)
+      })
+      yield* pass(1_300)
+      assert.deepStrictEqual(aborted.sort(), ["effect", "signal"])
+      for (const id of [slow, listens]) {
+        const job = yield* world.job(id)
+        assert.strictEqual(job.state, "dead")
+        assert.strictEqual(job.attempts, 1)
+        assert.strictEqual(job.errors[0]?.name, "Timeout")
+      }
+      assert.strictEqual((yield* world.job(quick)).state, "completed")
+    }))
+
+  it.effect("a handler that ignores its interruption is a runaway: its slot is replaced, and its answer not heard", () =>
+    Effect.gen(function*() {
+      const world = yield* make()
+      const hold: Array<(value: string) => void> = []
+      const ignores: Handler = () => new Promise((resolve) => hold.push(resolve))
+      const id = yield* world.submit("ignores", { timeoutMs: 1_000, maxAttempts: 1, priority: 1 })
+      const next = yield* world.submit("quick")
+      const pool = yield* world.start({ ignores, quick: () => "ran" }, { slots: 1 })
+      yield* pass(1_900)
+      assert.strictEqual((yield* world.job(id)).state, "running")
+      assert.strictEqual((yield* world.job(next)).state, "pending")
+      yield* pass(400)
+      assert.strictEqual((yield* world.job(id)).state, "dead")
+      assert.strictEqual((yield* world.job(next)).state, "completed")
+      assert.strictEqual(yield* pool.service.runaways, 1)
+      assert.strictEqual((yield* world.loops.reasons).length, 1)
+      yield* pass(5_000)
+      assert.strictEqual((yield* world.sessions.list(60_000))[0]?.runaways, 1)
+
+      hold[0]?.("too late")
+      yield* pass(200)
+      assert.strictEqual(yield* pool.service.runaways, 0)
+      assert.deepStrictEqual(yield* world.loops.reasons, [])
+      const job = yield* world.job(id)
+      assert.strictEqual(job.result, null)
+      assert.strictEqual(job.staleWrites, 0)
+      assert.strictEqual(job.attempts, 1)
+    }))
+
+  it.effect("as many slots are replaced as there are, and no more", () =>
+    Effect.gen(function*() {
+      const world = yield* make()
+      let started = 0
+      const ignores: Handler = () => {
+        started += 1
+        return new Promise(() => undefined)
+      }
+      for (let n = 0; n < 10; n++) {
+        yield* world.submit("ignores", { timeoutMs: 1_000 })
+      }
+      yield* world.start({ ignores }, { slots: 2 })
+      yield* pass(20_000)
+      assert.strictEqual(started, 4)
+    }))
+
+  it.effect("hostile values and errors end their job and harm nobody", () =>
+    Effect.gen(function*() {
+      const world = yield* make()
+      const cycle: { self?: unknown } = {}
+      cycle.self = cycle
+      const proxy = new Proxy({}, {
+        get: () => {
+          throw new Error("do not look")
+        },
+        has: () => {
+          throw new Error("do not ask")
+        },
+        ownKeys: () => {
+          throw new Error("do not list")
+        },
+        getPrototypeOf: () => {
+          throw new Error("do not climb")
+        }
+      })
+      const values: ReadonlyArray<unknown> = [
+        undefined,
+        null,
+        10n,
+        Number.NaN,
+        cycle,
+        () => 1,
+        Symbol("s"),
+        "\u0000\ud800",
+        "x".repeat(3_000_000),
+        {
+          toJSON: () => {
+            throw new Error("no")
+          }
+        },
+        { _tag: "deadman/Again", delayMs: "soon" },
+        {
+          // oxlint-disable-next-line unicorn/no-thenable -- what a hostile handler returns
+          get then() {
+            throw new Error("no then")
+          }
+        },
+        {
+          // oxlint-disable-next-line unicorn/no-thenable -- a foreign promise that calls back twice
+          then: (resolve: (value: unknown) => void) => {
+            resolve(1)
+            resolve(2)
+            throw new Error("three")
+          }
+        },
+        new Map([[1, 2]]),
+        proxy
+      ]
+      const handlers: Record<string, Handler> = { good: () => "good" }
+      const ids = []
+      for (const [index, value] of values.entries()) {
+        handlers[`returns-${index}`] = () => value
+        handlers[`throws-${index}`] = () => {
+          throw value
+        }
+        handlers[`rejects-${index}`] = () => Promise.reject(value)
+        handlers[`fails-${index}`] = () => Effect.fail(value)
+        for (const how of ["returns", "throws", "rejects", "fails"]) {
+          ids.push(yield* world.submit(`${how}-${index}`, { maxAttempts: 1 }))
+        }
+        ids.push(yield* world.submit("good"))
+      }
+      yield* world.start(handlers, { slots: 3 })
+      yield* pass(5_000)
+      for (const id of ids) {
+        const job = yield* world.job(id)
+        assert.include(["completed", "dead"], job.state, job.type)
+        assert.strictEqual(job.deliveries, 1)
+        if (job.type === "good") {
+          assert.strictEqual(job.result, "good")
+        } else if (!job.type.startsWith("returns-")) {
+          assert.strictEqual(job.state, "dead", job.type)
+        }
+      }
+    }))
+
+  it.effect("what was claimed ahead and not started within a second is handed back, without a loss or an event", () =>
+    Effect.gen(function*() {
+      const world = yield* make()
+      const mode = { ms: 10 }
+      const handler: Handler = () => Effect.sleep(mode.ms)
+      for (let n = 0; n < 40; n++) {
+        yield* world.submit("work")
+      }
+      yield* world.start({ work: handler }, { slots: 2 })
+      yield* pass(600, 10)
+      mode.ms = 30_000
+      const ids = yield* Effect.forEach(Array.from({ length: 30 }), () => world.submit("work"))
+      yield* pass(100, 10)
+      const states = () => Effect.forEach(ids, (id) => world.job(id))
+      const ahead = (yield* states()).filter(({ state }) => state === "running").length
+      assert.isAbove(ahead, 2)
+      yield* pass(2_000, 50)
+      const jobs = yield* states()
+      assert.strictEqual(jobs.filter(({ state }) => state === "running").length, 2)
+      for (const job of jobs.filter(({ state }) => state === "pending")) {
+        assert.strictEqual(job.attempts + job.leaseLosses + job.events.length, 0)
+      }
+    }))
+
+  it.effect("handlers that never wait do not keep the heartbeat from its turn", () =>
+    Effect.gen(function*() {
+      const world = yield* make()
+      for (let n = 0; n < 200; n++) {
+        yield* world.submit("noop")
+      }
+      // Each run takes two milliseconds of the worker's clock, without a turn of the event loop.
+      yield* world.start({
+        noop: () => {
+          world.frozen.ms += 2
+        }
+      }, { slots: 4 })
+      let turns = 0
+      const done = Effect.map(world.store.counts, (counts) => counts.byState.completed === 200)
+      while (!(yield* done) && turns < 1_000) {
+        turns += 1
+        yield* pass(1, 1)
+      }
+      assert.isAbove(turns, 5)
+      assert.isBelow(turns, 1_000)
+    }))
+})
