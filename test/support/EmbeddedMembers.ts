@@ -2,7 +2,7 @@
 import { PgClient } from "@effect/sql-pg"
 import { Deferred, Effect, Predicate, Redacted, Schedule, Schema, type Scope } from "effect"
 import { SqlClient } from "effect/sql"
-import { spawn } from "node:child_process"
+import { spawn, spawnSync } from "node:child_process"
 import { chmodSync, mkdtempSync, readFileSync, rmSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
@@ -41,6 +41,11 @@ export const eventually = (what: string, check: () => boolean): Effect.Effect<vo
     Effect.asVoid
   )
 
+const container = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]
+
+/** Whether members can be `contained` here. */
+export const canContain = (): boolean => spawnSync(container[0]!, [...container.slice(1), "true"]).status === 0
+
 /** Starts a process that becomes a member; does not wait until it is. */
 export const start = (
   dataDir: string,
@@ -48,14 +53,19 @@ export const start = (
     readonly programs?: string
     readonly programsCache?: string
     readonly as?: { readonly uid: number; readonly gid: number }
+    /** In a pid namespace of its own, which ends with it. */
+    readonly contained?: boolean
     readonly env?: Readonly<Record<string, string>>
   } = {}
 ): Effect.Effect<Member, never, Scope.Scope> =>
   Effect.gen(function*() {
+    const before = options.contained === true ? container : []
     const said = Deferred.makeUnsafe<typeof Line.Type>()
     const child = yield* Effect.acquireRelease(
       Effect.sync(() =>
-        spawn(process.execPath, [
+        spawn(before[0] ?? process.execPath, [
+          ...before.slice(1),
+          ...(before.length > 0 ? [process.execPath] : []),
           program,
           dataDir,
           ...[options.programs, options.programsCache].filter(Predicate.isString)

@@ -74,30 +74,23 @@ export const open = Effect.fn("EmbeddedPostgres.open")(function*(
 export const urlOf = (port: number, password: string): Redacted.Redacted =>
   Redacted.make(`postgres://${Cluster.role}:${password}@127.0.0.1:${port}/${Cluster.database}`)
 
-const leave = (cluster: Cluster.Cluster, member: string) =>
-  FolderLock.withLock(cluster.dataDir)(Effect.gen(function*() {
-    const others = yield* attempt("leave", () => {
-      Members.unregister(member)
-      return Members.countOthers(cluster.dataDir, member)
-    })
+const leave = (cluster: Cluster.Cluster, member: Members.Member) =>
+  FolderLock.withLock(cluster.dataDir, member.identity)(Effect.gen(function*() {
+    const others = yield* attempt("leave", () => Members.countOthers(cluster.dataDir, member))
     if (others === 0) yield* Postmaster.stop(cluster)
   })).pipe(
-    Effect.catch((error) =>
-      // The folder may be gone by now; whatever is left running, the next start takes over.
-      Effect.sync(() => Members.unregister(member)).pipe(
-        Effect.andThen(Effect.logWarning(`Postgres may be left running: ${error.message}`))
-      )
-    )
+    // The folder may be gone by now; whatever is left running, the next start takes over.
+    Effect.catch((error) => Effect.logWarning(`Postgres may be left running: ${error.message}`))
   )
 
 /** Starts again what died while it has members. Its url cannot change under them, so its port may not either. */
-const watch = (cluster: Cluster.Cluster, port: number) =>
+const watch = (cluster: Cluster.Cluster, member: Members.Member, port: number) =>
   Effect.gen(function*() {
     yield* Postmaster.boundLog(cluster)
     const now = yield* Postmaster.running(cluster)
     if (now._tag === "Some") return
     yield* Effect.logWarning(`the Postgres of ${cluster.dataDir} is gone; starting it again`)
-    const again = yield* FolderLock.withLock(cluster.dataDir)(Postmaster.ensure(cluster))
+    const again = yield* FolderLock.withLock(cluster.dataDir, member.identity)(Postmaster.ensure(cluster))
     if (again.port !== port) {
       yield* Effect.logError(`Postgres came back on port ${again.port} instead of ${port}: restart this process`)
     }
@@ -111,19 +104,16 @@ export const acquire = Effect.fn("EmbeddedPostgres.acquire")(function*(
 ): Effect.fn.Return<EmbeddedPostgres, EmbeddedPostgresFailed, Scope.Scope> {
   const cluster = yield* open(options)
   const member = yield* Effect.acquireRelease(
-    attempt(`use the folder ${cluster.dataDir}`, () => {
-      const file = Members.register(cluster.dataDir)
-      Account.give(dirname(file), cluster.dataDir)
-      return file
-    }),
-    (member) => leave(cluster, member)
+    attempt(`use the folder ${cluster.dataDir}`, () => Members.register(cluster.dataDir)),
+    (member) => Effect.ignore(attempt("leave", () => Members.unregister(member)))
   )
-  const running = yield* FolderLock.withLock(cluster.dataDir)(Effect.gen(function*() {
+  const running = yield* FolderLock.withLock(cluster.dataDir, member.identity)(Effect.gen(function*() {
     yield* attempt(`use the folder ${cluster.dataDir}`, () => Members.countOthers(cluster.dataDir, member))
+    yield* Effect.addFinalizer(() => leave(cluster, member))
     yield* Cluster.ensure(cluster)
     return yield* Postmaster.ensure(cluster)
   }))
   const password = yield* Cluster.password(cluster)
-  yield* Effect.forkScoped(watch(cluster, running.port))
+  yield* Effect.forkScoped(watch(cluster, member, running.port))
   return { ...running, url: urlOf(running.port, password) }
 })

@@ -54,7 +54,7 @@ export const breakLock = (folder: string, dead: Holder, mine: Holder): void => {
   const chain = [breakingOf(folder, dead.nonce)]
   while (!place(chain[chain.length - 1]!, mine)) {
     const breaker = read(chain[chain.length - 1]!)
-    if (breaker === undefined || ProcessIdentity.lifeOf(breaker.holder) !== "dead") return
+    if (breaker === undefined || ProcessIdentity.lifeOf(breaker.holder, folder) !== "dead") return
     chain.push(breakingOf(folder, breaker.nonce))
   }
   if (read(path)?.nonce === dead.nonce) rmSync(path, { force: true })
@@ -66,7 +66,7 @@ const tryTake = (folder: string, mine: Holder): true | Holder | undefined => {
   const path = join(folder, "lock")
   const current = read(path)
   if (current === undefined) return place(path, mine) ? true : undefined
-  const life = ProcessIdentity.lifeOf(current.holder)
+  const life = ProcessIdentity.lifeOf(current.holder, folder)
   if (life === "elsewhere") {
     throw new EmbeddedPostgresFailed({
       message: `${folder} is locked by ${ProcessIdentity.describe(current.holder)}, in another container or on ` +
@@ -88,17 +88,17 @@ const sweep = (folder: string, mine: Holder): void => {
     const path = join(folder, name)
     // Whoever is alive may be about to link its draft, and removes it itself.
     const owner = read(path)
-    if (owner !== undefined && owner.nonce !== mine.nonce && ProcessIdentity.lifeOf(owner.holder) === "dead") {
+    if (owner !== undefined && owner.nonce !== mine.nonce && ProcessIdentity.lifeOf(owner.holder, folder) === "dead") {
       rmSync(path, { force: true })
     }
   }
 }
 
 /** Runs `use` as the only process of this folder. Waiting can be interrupted, and ends after a minute. */
-export const withLock = (folder: string) => <A, E, R>(use: Effect.Effect<A, E, R>) =>
+export const withLock = (folder: string, me = ProcessIdentity.self()) => <A, E, R>(use: Effect.Effect<A, E, R>) =>
   Effect.uninterruptibleMask((restore) =>
     Effect.gen(function*() {
-      const mine: Holder = { nonce: randomUUID(), holder: ProcessIdentity.self() }
+      const mine: Holder = { nonce: randomUUID(), holder: me }
       const since = yield* Clock.monotonicTimeNanos
       while (true) {
         const answer = yield* attempt(`lock ${folder}`, () => tryTake(folder, mine))

@@ -6,34 +6,54 @@
  */
 import { Option, Schema } from "effect"
 import { randomUUID } from "node:crypto"
-import { mkdirSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs"
+import { closeSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs"
 import { join } from "node:path"
+import * as Account from "./Account.ts"
 import { codeOf, EmbeddedPostgresFailed } from "./EmbeddedPostgresFailed.ts"
 import * as ProcessIdentity from "./ProcessIdentity.ts"
+import * as SignOfLife from "./SignOfLife.ts"
 
 const decode = Schema.decodeUnknownOption(Schema.fromJsonString(ProcessIdentity.ProcessIdentity))
 
 const folderOf = (dataDir: string) => join(dataDir, "members")
 
-/** Registers this process and returns its file. A process may do so more than once. */
-export const register = (dataDir: string): string => {
-  const folder = folderOf(dataDir)
-  mkdirSync(folder, { recursive: true, mode: 0o755 })
-  const file = join(folder, `${process.pid}.${randomUUID().slice(0, 8)}.json`)
-  // Renamed into place, so that a reader never takes a half-written file for a dead member's.
-  writeFileSync(`${file}.tmp`, JSON.stringify(ProcessIdentity.self()), { mode: 0o644 })
-  renameSync(`${file}.tmp`, file)
-  return file
+export interface Member {
+  readonly file: string
+  readonly identity: ProcessIdentity.ProcessIdentity
+  readonly sign: number | undefined
 }
 
-export const unregister = (file: string): void => rmSync(file, { force: true })
+/** Registers this process. It may do so more than once. */
+export const register = (dataDir: string): Member => {
+  const folder = folderOf(dataDir)
+  mkdirSync(folder, { recursive: true, mode: 0o755 })
+  Account.give(folder, dataDir)
+  const name = `${process.pid}.${randomUUID().slice(0, 8)}`
+  const file = join(folder, `${name}.json`)
+  const sign = SignOfLife.hold(join(folder, `${name}.alive`), dataDir)
+  const identity = sign === undefined ? ProcessIdentity.self() : { ...ProcessIdentity.self(), sign: `${name}.alive` }
+  // Renamed into place, so that a reader never takes a half-written file for a dead member's.
+  writeFileSync(`${file}.tmp`, JSON.stringify(identity), { mode: 0o644 })
+  renameSync(`${file}.tmp`, file)
+  return { file, identity, sign }
+}
 
-/** How many members live, apart from the one of `own`. Removes the files of the dead. */
-export const countOthers = (dataDir: string, own: string): number => {
+const remove = (file: string): void => {
+  rmSync(file, { force: true })
+  rmSync(file.replace(/json$/, "alive"), { force: true })
+}
+
+export const unregister = (member: Member): void => {
+  remove(member.file)
+  if (member.sign !== undefined) closeSync(member.sign)
+}
+
+/** How many members live, apart from `own`. Removes the files of the dead. */
+export const countOthers = (dataDir: string, own: Member): number => {
   let live = 0
   for (const name of readdirSync(folderOf(dataDir))) {
     const file = join(folderOf(dataDir), name)
-    if (file === own || !name.endsWith(".json")) continue
+    if (file === own.file || !name.endsWith(".json")) continue
     let text: string
     try {
       text = readFileSync(file, "utf8")
@@ -42,9 +62,9 @@ export const countOthers = (dataDir: string, own: string): number => {
       throw cause
     }
     const member = decode(text)
-    const life = Option.isNone(member) ? "dead" : ProcessIdentity.lifeOf(member.value)
+    const life = Option.isNone(member) ? "dead" : ProcessIdentity.lifeOf(member.value, dataDir)
     if (life === "alive") live++
-    if (life === "dead") rmSync(file, { force: true })
+    if (life === "dead") remove(file)
     if (life === "elsewhere" && Option.isSome(member)) {
       throw new EmbeddedPostgresFailed({
         message:

@@ -27,6 +27,7 @@ import * as Account from "./Account.ts"
 import * as Cluster from "./Cluster.ts"
 import { attempt, EmbeddedPostgresFailed, reasonIn } from "./EmbeddedPostgresFailed.ts"
 import * as ProcessIdentity from "./ProcessIdentity.ts"
+import * as SignOfLife from "./SignOfLife.ts"
 
 export interface Running {
   readonly pid: number
@@ -46,6 +47,9 @@ const orphanLimit = Duration.seconds(30)
 const fastStopLimit = Duration.seconds(20)
 const immediateStopLimit = Duration.seconds(5)
 const logLimit = 16 * 1024 * 1024
+
+/** Held by every process of the server, in whichever container it runs. */
+const signOf = (cluster: Cluster.Cluster) => join(cluster.dataDir, "server.alive")
 
 const pidFileOf = (cluster: Cluster.Cluster) => join(cluster.data, "postmaster.pid")
 
@@ -158,6 +162,7 @@ const launch = (cluster: Cluster.Cluster): Effect.Effect<Attempt, EmbeddedPostgr
     if ((statSync(cluster.log, { throwIfNoEntry: false })?.size ?? 0) > logLimit / 4) {
       renameSync(cluster.log, `${cluster.log}.1`)
     }
+    const sign = SignOfLife.hold(signOf(cluster), cluster.dataDir)
     const log = openSync(cluster.log, "a", 0o600)
     Account.give(cluster.log, cluster.dataDir)
     const logFrom = statSync(cluster.log).size
@@ -169,7 +174,7 @@ const launch = (cluster: Cluster.Cluster): Effect.Effect<Attempt, EmbeddedPostgr
           ...cluster.account.as,
           cwd: cluster.data,
           env: Cluster.environment(),
-          stdio: ["ignore", log, log],
+          stdio: sign === undefined ? ["ignore", log, log] : ["ignore", log, log, sign],
           detached: true
         }
       )
@@ -185,6 +190,7 @@ const launch = (cluster: Cluster.Cluster): Effect.Effect<Attempt, EmbeddedPostgr
       return launched
     } finally {
       closeSync(log)
+      if (sign !== undefined) closeSync(sign)
     }
   })
 
@@ -228,7 +234,17 @@ export const ensure = Effect.fn("Postmaster.ensure")(function*(
       launched = undefined
       yield* Effect.sleep(Duration.millis(200))
     }
-    if (now.state === "none" && launched === undefined) {
+    if (now.state === "none" && launched === undefined && SignOfLife.look(signOf(cluster)) === "held") {
+      // Orphans of a killed server end by themselves. A server of another container does not, and its members, who
+      // are gone, can no longer stop it.
+      if (Duration.isGreaterThan(waited, orphanLimit)) {
+        return yield* new EmbeddedPostgresFailed({
+          message:
+            `Processes of a Postgres that cannot be seen from here still use ${cluster.data}. Stop the container ` +
+            `they run in, or set DEADMAN_DATA_DIR to another folder`
+        })
+      }
+    } else if (now.state === "none" && launched === undefined) {
       yield* Cluster.configure(cluster, yield* Cluster.choosePort(cluster))
       launched = yield* launchVisibly(cluster)
       started = true

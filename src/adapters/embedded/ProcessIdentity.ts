@@ -3,20 +3,25 @@
  *
  * A pid alone is reused, so an identity holds the start time as well; a start time alone repeats after a reboot, so
  * it holds the boot id. A pid means nothing in another pid namespace or on another host, where "not found" would be
- * read as "dead" although the process works on: those are `elsewhere`, and nobody may act on them.
+ * read as "dead" although the process works on. Of another namespace of this machine the sign of life tells; what is
+ * left is `elsewhere`, and nobody may act on it.
  */
 import { Schema } from "effect"
 import { spawnSync } from "node:child_process"
 import { readFileSync, readlinkSync } from "node:fs"
 import { hostname } from "node:os"
+import { join } from "node:path"
 import { codeOf } from "./EmbeddedPostgresFailed.ts"
+import * as SignOfLife from "./SignOfLife.ts"
 
 export const ProcessIdentity = Schema.Struct({
   pid: Schema.Int,
   started: Schema.String,
   boot: Schema.String,
   host: Schema.String,
-  namespace: Schema.String
+  namespace: Schema.String,
+  /** The file of its sign of life, in the data folder's `members/`. */
+  sign: Schema.optionalKey(Schema.String)
 })
 export type ProcessIdentity = typeof ProcessIdentity.Type
 
@@ -91,11 +96,15 @@ export const self = (): ProcessIdentity =>
     namespace: namespace()
   }
 
-export const lifeOf = (identity: ProcessIdentity): Life => {
+/** The life of who signed in `dataDir`. */
+export const lifeOf = (identity: ProcessIdentity, dataDir: string): Life => {
   const here = self()
   // Another boot of the same host: whatever ran then is gone, whichever namespace it was in.
   if (identity.boot !== here.boot) return identity.host === here.host ? "dead" : "elsewhere"
-  if (identity.namespace !== here.namespace) return "elsewhere"
+  if (identity.namespace !== here.namespace) {
+    const seen = identity.sign === undefined ? "unknown" : SignOfLife.look(join(dataDir, "members", identity.sign))
+    return seen === "free" ? "dead" : "elsewhere"
+  }
   const started = startOf(identity.pid)
   if (started === undefined) return "dead"
   return started === "" || identity.started === "" || started === identity.started ? "alive" : "dead"

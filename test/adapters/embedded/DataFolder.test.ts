@@ -51,7 +51,7 @@ const works = Effect.fnUntraced(function*(dataDir: string, options?: Parameters<
   yield* gone(pid)
 })
 
-describe("the data folder", { timeout: 60_000 }, () => {
+describe("the data folder", { timeout: 120_000 }, () => {
   it.live("data of another Postgres version are refused and kept", () =>
     Effect.gen(function*() {
       const dataDir = join(yield* Members.folder(), "data")
@@ -139,6 +139,29 @@ describe("the data folder", { timeout: 60_000 }, () => {
     }).pipe(Effect.scoped))
 })
 
+const describeContainers = Members.canContain() ? describe : () => {}
+
+describeContainers("the data folder, in containers", { timeout: 120_000 }, () => {
+  it.live("is refused to a second one while the first lives, and taken over when that one was killed", () =>
+    Effect.gen(function*() {
+      const dataDir = join(yield* Members.folder(), "data")
+      const first = yield* Members.start(dataDir, { contained: true })
+      yield* Members.query((yield* Members.serverOf(first)).url, "CREATE TABLE kept AS SELECT 1 AS n")
+      assert.match(yield* failureIn(dataDir), /another container/)
+      assert.match(
+        yield* Members.failureOf(yield* Members.start(dataDir, { contained: true })),
+        /another container/
+      )
+
+      yield* first.kill
+      const second = yield* Members.start(dataDir, { contained: true })
+      const { url } = yield* Members.serverOf(second)
+      assert.deepStrictEqual(yield* Members.query(url, "SELECT n FROM kept"), [{ n: 1 }])
+      yield* second.kill
+      yield* works(dataDir)
+    }).pipe(Effect.scoped))
+})
+
 const nobody = { uid: 65_534, gid: 65_534 }
 const canBecomeNobody = process.getuid?.() === 0 &&
   spawnSync(process.execPath, ["-v"], { ...nobody, cwd: "/" }).status === 0
@@ -146,7 +169,7 @@ const canBecomeNobody = process.getuid?.() === 0 &&
 // Only root can try these, and a test that is skipped fails the run: elsewhere they are not there.
 const describeAsRoot = canBecomeNobody ? describe : () => {}
 
-describeAsRoot("the data folder, started by root", { timeout: 60_000 }, () => {
+describeAsRoot("the data folder, started by root", { timeout: 120_000 }, () => {
   it.live("works below a home of mode 700, which stays as it is", () =>
     Effect.gen(function*() {
       const home = yield* Members.folder()

@@ -18,7 +18,7 @@ const plant = (folder: string, change: Partial<ProcessIdentity.ProcessIdentity>)
 
 const take = (folder: string) => FolderLock.withLock(folder)(Effect.succeed("taken"))
 
-describe("FolderLock", { timeout: 60_000 }, () => {
+describe("FolderLock", { timeout: 120_000 }, () => {
   it.live("is held by one process at a time, however many of them are killed while they hold or break it", () =>
     Effect.gen(function*() {
       const folder = yield* Members.folder()
@@ -35,9 +35,9 @@ describe("FolderLock", { timeout: 60_000 }, () => {
       )
       const turns = () => said.split(".").length - 1
       const contenders = yield* Effect.forEach([1, 2, 3], () => contender)
-      for (let round = 0; round < 12; round++) {
+      for (let round = 0; round < 6; round++) {
         const before = turns()
-        yield* Members.eventually("the lock changes hands", () => turns() > before + 10)
+        yield* Members.eventually("the lock changes hands", () => turns() > before + 3)
         // The holder, while there is one: its lock and, at times, that of its breaker have to be broken.
         yield* Members.eventually("a holder", () => existsSync(join(folder, "inside")))
         const victim = contenders.find(({ pid }) => String(pid) === readInside(folder)) ?? contenders[0]!

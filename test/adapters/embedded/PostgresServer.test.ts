@@ -11,7 +11,7 @@ import * as PostgresServer from "../../support/PostgresServer.ts"
 
 const query = (url: Redacted.Redacted, statement: string) => Members.query(Redacted.value(url), statement)
 
-describe("PostgresServer", { timeout: 60_000 }, () => {
+describe("PostgresServer", { timeout: 120_000 }, () => {
   it.effect("a frozen server answers nothing until it is thawed, whatever the test's clock says", () =>
     Effect.gen(function*() {
       const server = yield* PostgresServer.start()
@@ -51,8 +51,8 @@ describe("PostgresServer", { timeout: 60_000 }, () => {
       const pid = Option.getOrThrow(yield* server.pid)
       yield* server.freeze
       yield* Scope.close(scope, Exit.void)
-      assert.isFalse(Members.exists(pid))
       assert.isFalse(existsSync(server.dataDir))
+      yield* Members.eventually("it is gone", () => !Members.exists(pid))
     }))
 
   it.live("nothing of it outlives a killed test", () =>
