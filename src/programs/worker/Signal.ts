@@ -1,10 +1,11 @@
 /**
  * Something may have changed: look again.
  *
- * Saying it twice before anybody looked is saying it once. Saying it never
- * runs the one who waits on the spot, so it is safe in the middle of anything.
+ * Saying it twice before anybody looked is saying it once, and it never runs
+ * the one who waits on the spot: it is safe in the middle of anything, and what
+ * happens in one turn of the event loop is looked at once, together.
  */
-import { Effect, Latch } from "effect"
+import { Effect, Latch, type Scheduler } from "effect"
 
 export interface Signal {
   readonly notify: () => void
@@ -14,19 +15,37 @@ export interface Signal {
 
 export const make = (): Signal => {
   const latch = Latch.makeUnsafe(false)
+  // `openUnsafe` resumes who waits at once, so it is called in a turn of its own.
+  const open = () => {
+    latch.openUnsafe()
+  }
+  let turns: Scheduler.SchedulerDispatcher | null = null
+  let said = false
+  const taken = Effect.sync(() => {
+    turns = null
+    said = false
+    latch.closeUnsafe()
+  })
   return {
     notify: () => {
-      latch.openUnsafe()
+      if (said) {
+        return
+      }
+      said = true
+      if (turns === null) {
+        open()
+      } else {
+        turns.scheduleTask(open, 0)
+      }
     },
     wait: (ms) =>
-      Effect.suspend(() =>
-        latch.await.pipe(
-          // Whole milliseconds, upwards: a timer that fires early would find nothing to do and wait again, at once.
-          Effect.timeoutOption(Math.max(0, Math.ceil(ms))),
-          Effect.map(() => {
-            latch.closeUnsafe()
-          })
-        )
-      )
+      Effect.withFiber((fiber) => {
+        turns = fiber.currentDispatcher
+        // Whole milliseconds, upwards: a timer that fires early would find nothing to do and wait again, at once.
+        const opened = ms === Number.POSITIVE_INFINITY
+          ? latch.await
+          : Effect.asVoid(Effect.timeoutOption(latch.await, Math.max(0, Math.ceil(ms))))
+        return Effect.ensuring(opened, taken)
+      })
   }
 }
