@@ -60,25 +60,33 @@ const urlOf = (profile: StoreConfig.Profile) =>
     ? Effect.succeed(profile.url)
     : Effect.map(EmbeddedPostgres.acquire({ dataDir: profile.dataDir }), ({ url }) => url)
 
-const make = Effect.fnUntraced(function*(program: string) {
+/** The database of the chosen profile, brought up to date, and the rest of its configuration. */
+const connected = Effect.fnUntraced(function*(program: string) {
   const config = yield* StoreConfig.fromEnv
   const url = yield* urlOf(config.profile)
   yield* migrated(url)
-  const ports = Layer.mergeAll(
-    JobStorePostgres.layer({ wake: true, keyTtlMs: config.keyTtlMs }),
-    LeaseRegisterPostgres.layer,
-    TransportPostgres.layer,
-    DelayedJobsPostgres.layer,
-    SessionsPostgres.layer,
-    GuardedEffectsPostgres.layer
-  ).pipe(Layer.provide(Database.layer({
+  const database = Database.layer({
     url,
     storePool: config.storePool,
     handlerPool: config.handlerPool,
     hotTimeoutMs: config.statementMs,
     applicationName: `deadman-${program}`
-  })))
-  return Layer.merge(ports, Layer.succeed(Adapters, { profile: config.profile._tag, names }))
+  })
+  const store = JobStorePostgres.layer({ wake: true, keyTtlMs: config.keyTtlMs })
+  return { profile: config.profile._tag, database, store }
+})
+
+const make = Effect.fnUntraced(function*(program: string) {
+  const { database, profile, store } = yield* connected(program)
+  const ports = Layer.mergeAll(
+    store,
+    LeaseRegisterPostgres.layer,
+    TransportPostgres.layer,
+    DelayedJobsPostgres.layer,
+    SessionsPostgres.layer,
+    GuardedEffectsPostgres.layer
+  ).pipe(Layer.provide(database))
+  return Layer.merge(ports, Layer.succeed(Adapters, { profile, names }))
 })
 
 export type Failed =
@@ -88,3 +96,7 @@ export type Failed =
   | EmbeddedPostgres.EmbeddedPostgresFailed
 
 export const layer = (program: "server" | "worker") => Layer.unwrap(make(program))
+
+/** Only the store, and the database behind it for who counts its rows. */
+export const storeLayer = (program: string) =>
+  Layer.unwrap(Effect.map(connected(program), ({ database, store }) => Layer.provideMerge(store, database)))

@@ -1,5 +1,5 @@
 /**
- * How a process logs: one line per event on stdout, whatever is in it.
+ * How a process logs: one line per event, whatever is in it.
  *
  * For people on a terminal, as JSON otherwise. Line breaks in text that came from users are escaped, so that nobody can
  * forge a line.
@@ -58,30 +58,32 @@ const oneLine = (text: string): string =>
   // oxlint-disable-next-line no-control-regex -- control characters are what must not reach a terminal
   text.replaceAll("\n", "\\n").replaceAll(/[\u0000-\u001f\u007f-\u009f\u2028\u2029]/g, "·")
 
-const write = (line: string): void => {
-  process.stdout.write(`${line}\n`)
-}
+type Write = (line: string) => void
 
-const json = Logger.make((options) => {
-  const { message, rest } = eventOf(options)
-  write(JSON.stringify({ at: options.date.toISOString(), level: options.logLevel.toLowerCase(), message, ...rest }))
-})
+const json = (write: Write) =>
+  Logger.make((options) => {
+    const { message, rest } = eventOf(options)
+    write(JSON.stringify({ at: options.date.toISOString(), level: options.logLevel.toLowerCase(), message, ...rest }))
+  })
 
-const pretty = Logger.make((options) => {
-  const { message, rest } = eventOf(options)
-  const details = Object.entries(rest).map(([name, value]) => ` ${name}=${String(value)}`).join("")
-  const level = options.logLevel.toUpperCase().padEnd(5)
-  write(oneLine(`${options.date.toISOString().slice(11, 23)} ${level} ${message}${details}`))
-})
+const pretty = (write: Write) =>
+  Logger.make((options) => {
+    const { message, rest } = eventOf(options)
+    const details = Object.entries(rest).map(([name, value]) => ` ${name}=${String(value)}`).join("")
+    const level = options.logLevel.toUpperCase().padEnd(5)
+    write(oneLine(`${options.date.toISOString().slice(11, 23)} ${level} ${message}${details}`))
+  })
 
-/** From `DEADMAN_LOG_LEVEL` and `DEADMAN_LOG_FORMAT`. */
-export const layer = Layer.unwrap(Effect.gen(function*() {
-  const level = yield* Variables.oneOf("DEADMAN_LOG_LEVEL", levelNames, "info")
-  const format = yield* formatFromEnv
-  // A reader that went away (`node dist/server.js | head`) is no reason to stop working.
-  process.stdout.on("error", () => {})
-  return Layer.mergeAll(
-    Logger.layer([format === "json" ? json : pretty]),
-    Layer.succeed(References.MinimumLogLevel, levels[level])
-  )
-}))
+/** To `stream`, from `DEADMAN_LOG_LEVEL` and `DEADMAN_LOG_FORMAT`. */
+export const layer = (stream: NodeJS.WriteStream) =>
+  Layer.unwrap(Effect.gen(function*() {
+    const level = yield* Variables.oneOf("DEADMAN_LOG_LEVEL", levelNames, "info")
+    const format = yield* formatFromEnv
+    // A reader that went away (`node dist/server.js | head`) is no reason to stop working.
+    stream.on("error", () => {})
+    const write: Write = (line) => void stream.write(`${line}\n`)
+    return Layer.mergeAll(
+      Logger.layer([format === "json" ? json(write) : pretty(write)]),
+      Layer.succeed(References.MinimumLogLevel, levels[level])
+    )
+  }))

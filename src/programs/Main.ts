@@ -22,21 +22,20 @@ export const describe = (cause: Cause.Cause<unknown>): string => {
   return text.replaceAll(/\s*\n\s*/g, " ").slice(0, lineMax)
 }
 
-export const run = <A, E>(program: Layer.Layer<A, E>): void => {
-  const fiber = Effect.runFork(
-    Effect.gen(function*() {
-      // Nothing else may hold the process up while it waits for its first connection.
-      yield* Effect.forkChild(Effect.forever(Effect.sleep("1 hour")))
-      return yield* Layer.launch(program)
-    }).pipe(Effect.provide(Logging.layer))
-  )
-  let told = false
+/** Ctrl-C under npm arrives twice, from the terminal and from npm: less apart than a person's second thought. */
+const echoMs = 250
+
+const start = <E>(program: Effect.Effect<unknown, E>): void => {
+  const fiber = Effect.runFork(program)
+  let told: number | null = null
   const onSignal = (signal: NodeJS.Signals) => {
-    if (told) {
+    if (told !== null && performance.now() - told > echoMs) {
       process.exit(128 + (numbers[signal] ?? 0))
     }
-    told = true
-    fiber.interruptUnsafe()
+    if (told === null) {
+      told = performance.now()
+      fiber.interruptUnsafe()
+    }
   }
   process.on("SIGINT", onSignal)
   process.on("SIGTERM", onSignal)
@@ -45,7 +44,7 @@ export const run = <A, E>(program: Layer.Layer<A, E>): void => {
     process.stderr.write(`A rejected promise was handled by nobody: ${describe(Cause.die(reason))}\n`)
   })
   fiber.addObserver((exit) => {
-    if (Exit.isSuccess(exit) || (told && Cause.hasInterruptsOnly(exit.cause))) {
+    if (Exit.isSuccess(exit) || (told !== null && Cause.hasInterruptsOnly(exit.cause))) {
       process.exit(0)
     }
     process.stderr.write(`${describe(exit.cause)}\n`)
@@ -55,3 +54,17 @@ export const run = <A, E>(program: Layer.Layer<A, E>): void => {
     process.exit(1)
   })
 }
+
+/** Runs for ever, until it is told to stop. */
+export const run = <A, E>(program: Layer.Layer<A, E>): void =>
+  start(
+    Effect.gen(function*() {
+      // Nothing else may hold the process up while it waits for its first connection.
+      yield* Effect.forkChild(Effect.forever(Effect.sleep("1 hour")))
+      return yield* Layer.launch(program)
+    }).pipe(Effect.provide(Logging.layer(process.stdout)))
+  )
+
+/** Runs a program that ends by itself. What it answers is on stdout, what it logs on stderr. */
+export const once = <A, E>(program: Effect.Effect<A, E>): void =>
+  start(program.pipe(Effect.provide(Logging.layer(process.stderr))))

@@ -1,0 +1,65 @@
+/** Submits many jobs, batch by batch, straight into the store. */
+import { Effect, Random, Schedule, Schema } from "effect"
+import * as Backoff from "../../domain/Backoff.ts"
+import { attemptDefault, type JobType, type NewJob, queueDefault } from "../../domain/Job.ts"
+import { JobStore, type JobStoreUnavailable } from "../../ports/JobStore.ts"
+import * as JobIds from "../submit/JobIds.ts"
+
+/** The store cannot hold these jobs: no further try helps. */
+export class LoadRefused extends Schema.TaggedError<LoadRefused>()("LoadRefused", { message: Schema.String }) {}
+
+export interface Workload {
+  readonly jobs: number
+  readonly type: JobType
+  /** The payload of the n-th job, as JSON text. */
+  readonly payload: (n: number, draw: number) => string
+  readonly batch: number
+  /** Batches under way at once. */
+  readonly width: number
+}
+
+const triesMax = 20
+
+/** Answers how many were stored. An outage is sat out for a while: ids are drawn before, so nothing comes twice. */
+export const run = Effect.fnUntraced(function*(
+  workload: Workload,
+  onStored: (stored: number) => Effect.Effect<void>
+): Effect.fn.Return<number, LoadRefused | JobStoreUnavailable, JobStore> {
+  const store = yield* JobStore
+  const draw = yield* JobIds.make
+  let stored = 0
+  const job = (n: number, fraction: number): NewJob => ({
+    id: draw(),
+    type: workload.type,
+    queue: queueDefault,
+    payload: workload.payload(n, fraction),
+    priority: 0,
+    maxAttempts: attemptDefault,
+    backoff: Backoff.defaults,
+    timeoutMs: null,
+    runAtMs: null,
+    tags: [],
+    key: null,
+    resubmittedFrom: null
+  })
+  const starts = Array.from({ length: Math.ceil(workload.jobs / workload.batch) }, (_, n) => n * workload.batch)
+  yield* Effect.forEach(starts, (start) =>
+    Effect.gen(function*() {
+      const jobs: Array<NewJob> = []
+      for (let n = start; n < Math.min(start + workload.batch, workload.jobs); n++) {
+        jobs.push(job(n, yield* Random.next))
+      }
+      const { answers } = yield* store.submit(jobs, { atomic: false }).pipe(
+        Effect.retry({ times: triesMax, schedule: Schedule.spaced("500 millis") })
+      )
+      const refused = answers.find(({ _tag }) => _tag !== "Created")
+      if (refused !== undefined) {
+        return yield* new LoadRefused({
+          message: refused._tag === "Refused" ? refused.message : `a job was answered ${refused._tag}`
+        })
+      }
+      stored += jobs.length
+      yield* onStored(stored)
+    }), { concurrency: workload.width, discard: true })
+  return stored
+})
