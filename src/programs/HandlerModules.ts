@@ -16,9 +16,10 @@ import * as Handlers from "./worker/Handlers.ts"
 import type { WorkerMisconfigured } from "./worker/WorkerConfig.ts"
 
 const variable = "DEADMAN_HANDLERS"
+const builtIn = "built-in"
 const loadWithin = "30 seconds"
 
-const wrong = (path: string, rule: string) => Variables.wrong(variable, `names ${path}, which ${rule}`)
+const wrong = (path: string, rule: string) => Variables.wrong(variable, `names ${path}, but ${rule}`)
 
 /** What to do about a module that could not be loaded. */
 const refusal = (path: string, error: unknown) => {
@@ -27,16 +28,16 @@ const refusal = (path: string, error: unknown) => {
   if (code === "ERR_UNKNOWN_FILE_EXTENSION") {
     return wrong(
       path,
-      `Node ${process.versions.node} cannot load: use Node 22.18 or newer, or compile it to JavaScript`
+      `Node ${process.versions.node} cannot load it: use Node 22.18 or newer, or compile it to JavaScript`
     )
   }
   if (code === "ERR_UNSUPPORTED_TYPESCRIPT_SYNTAX") {
-    return wrong(path, `uses TypeScript that Node cannot strip (${message}): compile it to JavaScript`)
+    return wrong(path, `it uses TypeScript that Node cannot strip (${message}): compile it to JavaScript`)
   }
   if (code === "ERR_MODULE_NOT_FOUND") {
-    return wrong(path, `or something it imports, is not there: ${message}`)
+    return wrong(path, `that, or something it imports, is not there: ${message}`)
   }
-  return wrong(path, `could not be loaded: ${message}`)
+  return wrong(path, `it could not be loaded: ${message}`)
 }
 
 const load = Effect.fnUntraced(function*(path: string) {
@@ -48,26 +49,29 @@ const load = Effect.fnUntraced(function*(path: string) {
     catch: (error) => refusal(path, error)
   }).pipe(Effect.timeoutOrElse({
     duration: loadWithin,
-    orElse: () => Effect.fail(wrong(path, `was not loaded within ${loadWithin}: does it wait for something?`))
+    orElse: () => Effect.fail(wrong(path, `it was not loaded within ${loadWithin}: does it wait for something?`))
   }))
   const exported = module.handlers ?? module.default
   if (typeof exported !== "object" || exported === null) {
-    return yield* wrong(path, "exports no handlers: export an object of functions by type, as `handlers` or as default")
+    return yield* wrong(
+      path,
+      "it exports no handlers: export an object of functions by type, as `handlers` or as default"
+    )
   }
   return exported as Readonly<Record<string, Handler>>
 })
 
-const make = Effect.gen(function*() {
-  const given = yield* Variables.text(variable)
-  const paths = given === null ? ["built-in"] : given.split(/[\s,]+/).filter((path) => path !== "")
+type Modules = ReadonlyArray<readonly [path: string, handlers: Readonly<Record<string, Handler>>]>
+
+/** One record of all handlers; two modules with a handler for one type are a mistake. */
+const merge = Effect.fnUntraced(function*(modules: Modules) {
   const all: Record<string, Handler> = {}
   const from = new Map<string, string>()
-  for (const path of paths) {
-    const handlers = path === "built-in" ? yield* BuiltIn.make : yield* load(path)
+  for (const [path, handlers] of modules) {
     for (const [type, handler] of Object.entries(handlers)) {
       const other = from.get(type)
       if (other !== undefined) {
-        return yield* wrong(path, `has a handler for "${type}", and so has ${other}`)
+        return yield* wrong(path, `it has a handler for "${type}", and so has ${other}`)
       }
       from.set(type, path)
       all[type] = handler
@@ -76,8 +80,30 @@ const make = Effect.gen(function*() {
   return yield* Handlers.make(all)
 })
 
-export const layerFromEnv: Layer.Layer<
-  Handlers.Handlers,
-  Variables.Misconfigured | WorkerMisconfigured | Config.ConfigError,
-  GuardedEffects
-> = Layer.effect(Handlers.Handlers, make)
+type Failed = Variables.Misconfigured | WorkerMisconfigured
+
+/**
+ * Loads the modules, and answers the layer of all handlers. In two steps, so that what is wrong with a module is said
+ * before a process waits for a database: only the built-in handlers need one.
+ */
+export const fromEnv: Effect.Effect<
+  Layer.Layer<Handlers.Handlers, Failed, GuardedEffects>,
+  Failed | Config.ConfigError
+> = Effect.gen(function*() {
+  const given = yield* Variables.text(variable)
+  const paths = given === null ? [builtIn] : given.split(/[\s,]+/).filter((path) => path !== "")
+  const modules = yield* Effect.forEach(
+    paths.filter((path) => path !== builtIn),
+    (path) => Effect.map(load(path), (handlers) => [path, handlers] as const)
+  )
+  if (!paths.includes(builtIn)) {
+    return Layer.succeed(Handlers.Handlers, yield* merge(modules))
+  }
+  if (modules.length > 0) {
+    yield* merge(modules)
+  }
+  return Layer.effect(
+    Handlers.Handlers,
+    Effect.flatMap(BuiltIn.make, (handlers) => merge([...modules, [builtIn, handlers]]))
+  )
+})

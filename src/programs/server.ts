@@ -16,7 +16,7 @@ import type { Sessions } from "../ports/Sessions.ts"
 import type { Transport } from "../ports/Transport.ts"
 import * as Adapters from "./Adapters.ts"
 import * as Banner from "./Banner.ts"
-import * as BuiltIn from "./handlers/BuiltIn.ts"
+import * as HandlerModules from "./HandlerModules.ts"
 import * as Keeper from "./keeper/Keeper.ts"
 import * as KeeperConfig from "./keeper/KeeperConfig.ts"
 import * as Main from "./Main.ts"
@@ -28,6 +28,7 @@ import * as GroupCommit from "./submit/GroupCommit.ts"
 import * as Variables from "./Variables.ts"
 import { version } from "./Version.ts"
 import { Handlers } from "./worker/Handlers.ts"
+import * as Strays from "./worker/Strays.ts"
 import * as WorkerConfig from "./worker/WorkerConfig.ts"
 import * as WorkerPool from "./worker/WorkerPool.ts"
 
@@ -58,12 +59,13 @@ const Program = Layer.unwrap(Effect.gen(function*() {
   )
   const workers: Layer.Layer<
     Handlers,
-    Config.ConfigError | WorkerConfig.WorkerMisconfigured,
+    Config.ConfigError | Variables.Misconfigured | WorkerConfig.WorkerMisconfigured,
     Ports | Loops.Loops | Stopping.Stopping | StatusView.Identity
   > = slots === 0
     ? Layer.merge(Presence.layer, Layer.succeed(Handlers, { types: [], get: () => undefined }))
-    : WorkerPool.layer.pipe(
-      Layer.provideMerge(BuiltIn.layer),
+    : Strays.layer.pipe(
+      Layer.provideMerge(WorkerPool.layer),
+      Layer.provideMerge(yield* HandlerModules.fromEnv),
       Layer.provide(WorkerConfig.layerFromEnv({ role: "server", version }))
     )
   const banner = Layer.effectDiscard(Effect.gen(function*() {

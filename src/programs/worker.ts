@@ -23,12 +23,12 @@ const banner = Layer.effectDiscard(Effect.gen(function*() {
 }))
 
 // The configuration first: what is wrong with it is said before anything is waited for.
-const Worker = Layer.merge(Strays.layer, banner).pipe(
-  Layer.provideMerge(WorkerPool.layer),
-  Layer.provideMerge(HandlerModules.layerFromEnv),
-  Layer.provideMerge(Adapters.layer("worker")),
-  Layer.provideMerge(Loops.layer),
-  Layer.provideMerge(WorkerConfig.layerFromEnv({ role: "worker", version }))
-)
+const Worker = Layer.unwrap(Effect.map(HandlerModules.fromEnv, (handlers) =>
+  Layer.merge(Strays.layer, banner).pipe(
+    Layer.provideMerge(WorkerPool.layer),
+    Layer.provideMerge(handlers),
+    Layer.provideMerge(Adapters.layer("worker")),
+    Layer.provideMerge(Loops.layer)
+  ))).pipe(Layer.provide(WorkerConfig.layerFromEnv({ role: "worker", version })))
 
 Main.run(Worker)

@@ -4,11 +4,9 @@
  * `side-effect` writes one row that is there once however often its job is
  * delivered: the row and the check of the claim share a transaction.
  */
-import { Duration, Effect, Layer, Random } from "effect"
+import { Duration, Effect, Random } from "effect"
 import { GuardedEffects } from "../../ports/GuardedEffects.ts"
 import { type Handler, Rejected } from "../worker/HandlerApi.ts"
-import * as Handlers from "../worker/Handlers.ts"
-import type { WorkerMisconfigured } from "../worker/WorkerConfig.ts"
 
 /** A number, or the text of one; `null` for anything else. */
 const numeric = (payload: unknown): number | null => {
@@ -47,8 +45,3 @@ export const make = Effect.map(GuardedEffects, (effects): Readonly<Record<string
   },
   "side-effect": ({ key, worker }, { claim }) => effects.once(claim, key, worker)
 }))
-
-export const layer: Layer.Layer<Handlers.Handlers, WorkerMisconfigured, GuardedEffects> = Layer.effect(
-  Handlers.Handlers,
-  Effect.flatMap(make, Handlers.make)
-)

@@ -30,17 +30,11 @@ const make = Effect.gen(function*() {
   const rejected = tell("a promise was rejected")
   const thrown = tell("an error was thrown")
 
-  yield* Effect.acquireRelease(
-    Effect.sync(() => {
-      process.on("unhandledRejection", rejected)
-      process.on("uncaughtException", thrown)
-    }),
-    () =>
-      Effect.sync(() => {
-        process.off("unhandledRejection", rejected)
-        process.off("uncaughtException", thrown)
-      })
-  )
+  // Never taken off again: what is left behind may be thrown in the middle of the drain, and outlives this layer.
+  yield* Effect.sync(() => {
+    process.on("unhandledRejection", rejected)
+    process.on("uncaughtException", thrown)
+  })
 })
 
 /** For entry points: it is about the whole process, so a pool in somebody else's program does not bring it along. */
