@@ -141,6 +141,9 @@ describe("Watch", () => {
     assert.strictEqual(lapsedAt(steady(9_000, () => ({ register: null }), 10)), 2 * leaseMs + heartbeat)
     const away = steady(9_000, (atMs) => atMs < 1_000 ? {} : { register: null })
     assert.strictEqual(lapsedAt(away), 1_000 + 2_250)
+    // Nothing about the lease itself tells the two sources apart here.
+    const unknown = steady(9_000, (atMs) => atMs < 1_000 ? token(null) : { register: null })
+    assert.strictEqual(lapsedAt(unknown), 1_000 + 2_250)
   })
 
   it("a register that answers again begins the watch anew", () => {
