@@ -126,24 +126,29 @@ it.layer(Postgres.layer, { excludeTestServices: true })("JobStorePostgres: updat
         for (let from = 0; from < count; from += 500) {
           yield* store.submit(yield* Jobs.jobs(500, { type, payload: `{"n":${from}}` }), { atomic: false })
         }
-        for (let from = 0; from < count; from += 500) {
-          const lease = yield* Jobs.freshLease
-          const taken = yield* store.claim({
-            lease,
-            leaseMs: 5_000,
-            worker: "ada",
-            types: [type],
-            queues: [queueDefault],
-            limit: 500,
-            freeSlots: 500,
-            bytes: 1e9
-          })
-          assert.strictEqual(taken.length, 500)
-          const answers = yield* store.settle(
-            taken.map((job) => settlement(claimOf(lease, job), "complete", { result: null }))
-          )
-          assert.isTrue(answers.every((answer) => answer._tag === "Settled" && !answer.repeated))
-        }
+        const drain = Effect.gen(function*() {
+          for (;;) {
+            const lease = yield* Jobs.freshLease
+            const taken = yield* store.claim({
+              lease,
+              leaseMs: 5_000,
+              // As long as the names that workers draw: it is what each update adds.
+              worker: "worker-0123456789abcdef",
+              types: [type],
+              queues: [queueDefault],
+              limit: 250,
+              freeSlots: 250,
+              bytes: 1e9
+            })
+            if (taken.length === 0) return
+            const answers = yield* store.settle(
+              taken.map((job) => settlement(claimOf(lease, job), "complete", { result: null }))
+            )
+            assert.isTrue(answers.every((answer) => answer._tag === "Settled" && !answer.repeated))
+          }
+        })
+        // Side by side: what one still sees, the other cannot clean away to make room.
+        yield* Effect.all([drain, drain], { concurrency: 2 })
       }).pipe(Effect.provide(Layer.provide(storeLayer, Database.layer({ url }))))
       yield* drained
       // The claim takes the job out of the ready index, so it cannot be one.

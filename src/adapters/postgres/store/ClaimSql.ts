@@ -57,17 +57,15 @@ const byId = `i AS MATERIALIZED (
 // What is taken of what was locked: a suspect alone, if it is the first; else no suspect, and as many as there is room
 // for. A claim that was sent twice takes nothing the second time, since the lease is there.
 const taking = `o AS MATERIALIZED (
-    SELECT c.*, row_number() OVER w AS n, first_value(c.losses) OVER w AS first_losses
+    SELECT c.*, row_number() OVER w AS n, first_value(c.losses) OVER w AS first_losses,
+           count(*) FILTER (WHERE c.losses < ${suspectLosses}) OVER w AS m,
+           sum(c.bytes) FILTER (WHERE c.losses < ${suspectLosses}) OVER w AS total
     FROM c WINDOW w AS (ORDER BY c.rank, c.id)
   ),
   e AS MATERIALIZED (
-    SELECT f.* FROM (
-      SELECT o.*, sum(o.bytes) OVER (ORDER BY o.n) AS total, row_number() OVER (ORDER BY o.n) AS m
-      FROM o
-      WHERE CASE WHEN o.first_losses >= ${suspectLosses} AND $8::boolean THEN o.n = 1
-                 ELSE o.losses < ${suspectLosses} END
-    ) f
-    WHERE f.m = 1 OR (f.total <= $7::float8 AND f.m <= $6::int)
+    SELECT o.* FROM o
+    WHERE CASE WHEN o.first_losses >= ${suspectLosses} AND $8::boolean THEN o.n = 1
+               ELSE o.losses < ${suspectLosses} AND (o.m = 1 OR (o.total <= $7::float8 AND o.m <= $6::int)) END
   ),
   s AS MATERIALIZED (SELECT deadman.now_ms() AS now),
   l AS (
