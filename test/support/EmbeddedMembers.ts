@@ -3,10 +3,11 @@ import { PgClient } from "@effect/sql-pg"
 import { Deferred, Effect, Predicate, Redacted, Schedule, Schema, type Scope } from "effect"
 import { SqlClient } from "effect/sql"
 import { spawn, spawnSync } from "node:child_process"
-import { chmodSync, mkdtempSync, readFileSync, rmSync } from "node:fs"
+import { chmodSync, mkdtempSync, readFileSync, rmSync, statSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { fileURLToPath } from "node:url"
+import * as ProcessIdentity from "../../src/adapters/embedded/ProcessIdentity.ts"
 
 const program = fileURLToPath(new URL("embeddedMember.ts", import.meta.url))
 
@@ -117,7 +118,9 @@ export const postmasterOf = (dataDir: string): number =>
 const serverLeftIn = (dataDir: string): number | undefined => {
   try {
     const pid = postmasterOf(dataDir)
-    return exists(pid) ? pid : undefined
+    const { dev, ino } = statSync(join(dataDir, "postgres", "data"))
+    // The file may be of a contained server, and the pid here somebody else's.
+    return ProcessIdentity.argumentsOf(pid)?.includes(`cluster_name=deadman-${dev}-${ino}`) === true ? pid : undefined
   } catch {
     // No file: nothing runs, as it should be.
     return undefined

@@ -40,7 +40,7 @@ export const live = <A, E, R>(effect: Effect.Effect<A, E, R>): Effect.Effect<A, 
 
 const guardScript = `
 cat > /dev/null
-if read -r pid < "$1/postgres/data/postmaster.pid"; then
+if read -r pid < "$1/postgres/data/postmaster.pid" && ps -ww -o args= -p "$pid" | grep -q cluster_name=deadman-; then
   kill -QUIT "$pid" && kill -CONT "$pid"
   for i in 1 2 3 4 5 6 7 8 9 10; do kill -0 "$pid" && sleep 1; done
 fi
