@@ -15,13 +15,18 @@
  * "Now" is the store's clock, given by the caller: the index has no clock of its own.
  */
 import { Context, type Effect, Schema } from "effect"
+import { because } from "../domain/Because.ts"
 import type { JobId } from "../domain/JobId.ts"
 
 /** The index did not answer in time. The scan of the store finds what it knew. */
 export class DelayedJobsUnavailable extends Schema.TaggedError<DelayedJobsUnavailable>()("DelayedJobsUnavailable", {
   operation: Schema.Literals(["schedule", "due", "forget"]),
   cause: Schema.Defect()
-}) {}
+}) {
+  override get message(): string {
+    return `the index of delayed jobs did not answer (${this.operation}): ${because(this.cause)}`
+  }
+}
 
 export interface DueJobs {
   readonly ids: ReadonlyArray<JobId>

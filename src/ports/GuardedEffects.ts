@@ -10,6 +10,7 @@
  *    caller that freezes cannot hold up the reclaim.
  */
 import { Context, type Effect, Schema } from "effect"
+import { because } from "../domain/Because.ts"
 import { Claim } from "../domain/Claim.ts"
 
 /** The job is another worker's now, or cancelled. Stop, and record nothing. */
@@ -20,7 +21,11 @@ export class GuardedEffectsUnavailable
   extends Schema.TaggedError<GuardedEffectsUnavailable>()("GuardedEffectsUnavailable", {
     cause: Schema.Defect()
   })
-{}
+{
+  override get message(): string {
+    return `it is not known whether the effect was recorded: ${because(this.cause)}`
+  }
+}
 
 export class GuardedEffects extends Context.Service<GuardedEffects, {
   /** Records one effect under `key`. `already` means that an earlier run of the job did. */

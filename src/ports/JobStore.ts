@@ -36,6 +36,7 @@
  * carry leases, and settles may be repeated.
  */
 import { Context, type Effect, Schema } from "effect"
+import { because } from "../domain/Because.ts"
 import type { LeaseId } from "../domain/Claim.ts"
 import type { ClaimedJob, Job, JobType, NewJob, Queue } from "../domain/Job.ts"
 import type { JobId } from "../domain/JobId.ts"
@@ -47,7 +48,11 @@ import type { RecordedLease } from "../domain/Watch.ts"
 export class JobStoreUnavailable extends Schema.TaggedError<JobStoreUnavailable>()("JobStoreUnavailable", {
   operation: Schema.String,
   cause: Schema.Defect()
-}) {}
+}) {
+  override get message(): string {
+    return `the store did not answer (${this.operation}): ${because(this.cause)}`
+  }
+}
 
 /** The answer to one entry of a submit, in the order of the entries. */
 export type Submitted =

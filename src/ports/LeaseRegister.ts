@@ -19,6 +19,7 @@
  * Every method is one round trip for the whole batch and has a deadline. It never queues behind other work.
  */
 import { Context, type Effect, Schema } from "effect"
+import { because } from "../domain/Because.ts"
 import type { LeaseId } from "../domain/Claim.ts"
 
 /** The register did not answer in time. The leases may or may not be held: ask the store. */
@@ -27,7 +28,11 @@ export class LeaseRegisterUnavailable
     operation: Schema.Literals(["hold", "renew", "release", "look", "markLapsed", "flag"]),
     cause: Schema.Defect()
   })
-{}
+{
+  override get message(): string {
+    return `the lease register did not answer (${this.operation}): ${because(this.cause)}`
+  }
+}
 
 /** `check`: held, but the store has something to say about it. `lost`: ask the store whether the record stands. */
 export type Renewal = "held" | "check" | "lost"

@@ -10,11 +10,16 @@
  * 3. A process that has not reported for `staleMs` is not in `list`; its counters stay in `totals`.
  */
 import { Context, type Effect, Schema } from "effect"
+import { because } from "../domain/Because.ts"
 
 export class SessionsUnavailable extends Schema.TaggedError<SessionsUnavailable>()("SessionsUnavailable", {
   operation: Schema.Literals(["report", "list", "totals", "leave"]),
   cause: Schema.Defect()
-}) {}
+}) {
+  override get message(): string {
+    return `the list of processes did not answer (${this.operation}): ${because(this.cause)}`
+  }
+}
 
 export interface Session {
   /** Random per boot. */

@@ -18,6 +18,7 @@
  * Buffers are bounded: a subscriber that does not take its wakes is told fewer of them, never none.
  */
 import { Context, type Effect, type Queue, Schema, type Scope } from "effect"
+import { because } from "../domain/Because.ts"
 import type { LeaseId } from "../domain/Claim.ts"
 import type { JobType, Queue as QueueName } from "../domain/Job.ts"
 import type { JobId } from "../domain/JobId.ts"
@@ -27,7 +28,11 @@ import type { DeadLetter } from "./JobStore.ts"
 export class TransportUnavailable extends Schema.TaggedError<TransportUnavailable>()("TransportUnavailable", {
   operation: Schema.Literals(["publish", "wake", "subscribe", "announceDead"]),
   cause: Schema.Defect()
-}) {}
+}) {
+  override get message(): string {
+    return `the transport did not answer (${this.operation}): ${because(this.cause)}`
+  }
+}
 
 export type Wake =
   /** Something became ready that did not queue, or may have: claim from the store, in order. */

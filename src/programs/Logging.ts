@@ -19,15 +19,23 @@ export const formatFromEnv = Effect.suspend(() =>
 
 const shorten = (text: string): string => text.length > partMax ? `${text.slice(0, partMax)}…` : text
 
+const errorText = (error: Error): string => shorten(error.message === "" ? error.name : error.message)
+
+/** A failure that was foreseen is its message; a defect is worth its stack. */
+const causeText = (cause: Cause.Cause<unknown>): string => {
+  const error = Cause.squash(cause)
+  return Cause.hasDies(cause) || !(error instanceof Error) ? shorten(Cause.pretty(cause)) : errorText(error)
+}
+
 const partOf = (part: unknown): unknown => {
   if (typeof part === "string" || typeof part === "number" || typeof part === "boolean" || part === null) {
     return typeof part === "string" ? shorten(part) : part
   }
   if (Cause.isCause(part)) {
-    return shorten(Cause.pretty(part))
+    return causeText(part)
   }
   if (part instanceof Error) {
-    return shorten(`${part.name}: ${part.message}`)
+    return errorText(part)
   }
   try {
     return shorten(JSON.stringify(part) ?? String(part))
@@ -49,7 +57,7 @@ const eventOf = (options: Logger.Options<unknown>): Event => {
     rest[name] = partOf(value)
   }
   if (options.cause.reasons.length > 0) {
-    rest["cause"] = shorten(Cause.pretty(options.cause))
+    rest["cause"] = causeText(options.cause)
   }
   return { message: parts.map(String).join(" "), rest }
 }
