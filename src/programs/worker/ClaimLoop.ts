@@ -91,7 +91,7 @@ export const make = (options: {
     worker: options.worker,
     types: options.types,
     limit,
-    freeSlots: room.free,
+    freeSlots: slots.onTrial() ? 0 : room.free,
     bytes: claimBytesMax
   })
 

@@ -70,6 +70,12 @@ export interface Slots {
   /** Hands back what runs on in spite of its interruption. */
   readonly abandonAll: () => void
   readonly waiting: () => number
+  /**
+   * Whether a job that has lost leases before has begun here only lately. Two of them do not begin side by side: one
+   * that blocks the process or ends it would take the others' leases with it, until all of them are dead of it. One
+   * that has run for two lengths of its lease has kept up its heartbeat, and is no danger to the next.
+   */
+  readonly onTrial: () => boolean
   /** Runs that are not runaways. */
   readonly running: () => number
   readonly runaways: () => number
@@ -96,6 +102,8 @@ export const make = (options: {
   readonly forget: (held: HeldJob) => void
   /** A lease was found past its length. */
   readonly expire: (lease: HeldLease) => void
+  /** A job that had lost leases before has ended. */
+  readonly onTrialEnded: () => void
   readonly onRunaways: (count: number, held: HeldJob | null) => void
 }): Slots => {
   const { context, forget, handlers, now, settle } = options
@@ -103,6 +111,7 @@ export const make = (options: {
   const runFork = Effect.runForkWith(context)
   const waiting = new Set<HeldJob>()
   const actives = new Map<HeldJob, Active>()
+  const suspects = new Set<HeldJob>()
   const work = Signal.make()
   const freed = Signal.make()
   const idle = Signal.make()
@@ -129,6 +138,9 @@ export const make = (options: {
 
   const record = (held: HeldJob, outcome: Run.Ending) => {
     held.phase = "ended"
+    if (suspects.delete(held)) {
+      options.onTrialEnded()
+    }
     if (outcome === null) {
       forget(held)
     } else {
@@ -289,6 +301,9 @@ export const make = (options: {
       }
       for (const held of [...lease.jobs.values(), ...later]) {
         waiting.add(held)
+        if (held.job !== null && isSuspect(held.job)) {
+          suspects.add(held)
+        }
       }
       if (closed) {
         handBack(0)
@@ -325,6 +340,15 @@ export const make = (options: {
       }
     },
     waiting: () => waiting.size,
+    onTrial: () => {
+      const atMs = now()
+      for (const held of suspects) {
+        if (atMs - held.atMs < 2 * held.lease.leaseMs) {
+          return true
+        }
+      }
+      return false
+    },
     running: () => actives.size - runaways,
     runaways: () => runaways,
     runningTypes: () => Array.from(new Set(Array.from(actives.keys(), (held) => held.job?.type ?? "unknown"))),

@@ -97,6 +97,7 @@ const make = Effect.gen(function*() {
     settle: settler.put,
     forget,
     expire: (lease) => heartbeat.expire(lease),
+    onTrialEnded: () => claims.wake(),
     onRunaways: (count, held) => {
       runFork(loops.setReason(
         "runaways",

@@ -1,0 +1,78 @@
+import { assert, describe, it } from "@effect/vitest"
+import { Effect, Layer } from "effect"
+import * as GuardedEffectsMemory from "../../../src/adapters/memory/GuardedEffectsMemory.ts"
+import { JobStore } from "../../../src/ports/JobStore.ts"
+import * as BuiltIn from "../../../src/programs/handlers/BuiltIn.ts"
+import { make, pass } from "../../support/WorkerWorld.ts"
+
+const started = Effect.gen(function*() {
+  const world = yield* make()
+  const handlers = yield* BuiltIn.make.pipe(
+    Effect.provide(GuardedEffectsMemory.layer.pipe(Layer.provide(Layer.succeed(JobStore, world.store))))
+  )
+  yield* world.start(handlers, { slots: 20 })
+  return world
+})
+
+describe("the built-in handlers", () => {
+  it.effect("noop does nothing, sleep sleeps, always-fails fails", () =>
+    Effect.gen(function*() {
+      const world = yield* started
+      const noop = yield* world.submit("noop")
+      const number = yield* world.submit("sleep", { payload: "1000" })
+      const text = yield* world.submit("sleep", { payload: "\"1000\"" })
+      const fails = yield* world.submit("always-fails", { maxAttempts: 1 })
+      yield* pass(900)
+      assert.strictEqual((yield* world.job(noop)).state, "completed")
+      assert.strictEqual((yield* world.job(number)).state, "running")
+      assert.strictEqual((yield* world.job(text)).state, "running")
+      yield* pass(200)
+      assert.strictEqual((yield* world.job(number)).state, "completed")
+      assert.strictEqual((yield* world.job(text)).state, "completed")
+      const dead = yield* world.job(fails)
+      assert.strictEqual(dead.reason, "attempts_exhausted")
+      assert.strictEqual(dead.errors[0]?.message, "always fails")
+    }))
+
+  it.effect("a payload that cannot be meant is rejected, not retried", () =>
+    Effect.gen(function*() {
+      const world = yield* started
+      const ids = yield* Effect.forEach(
+        ["null", "-1", "1e300", "\"soon\"", "\"\"", "{}", "[5]"],
+        (payload) => Effect.all([world.submit("sleep", { payload }), world.submit("flaky", { payload })])
+      )
+      yield* pass(500)
+      for (const id of ids.flat()) {
+        const job = yield* world.job(id)
+        assert.strictEqual(job.reason, "rejected")
+        assert.strictEqual(job.attempts, 1)
+      }
+    }))
+
+  it.effect("flaky fails as often as it is told", () =>
+    Effect.gen(function*() {
+      const world = yield* started
+      const ids = yield* Effect.forEach(
+        Array.from({ length: 300 }),
+        () => world.submit("flaky", { payload: "50", maxAttempts: 1 })
+      )
+      const [never, always] = [
+        yield* world.submit("flaky", { payload: "0" }),
+        yield* world.submit("flaky", { payload: "100" })
+      ]
+      yield* pass(2_000)
+      const failed = (yield* Effect.forEach(ids, (id) => world.job(id))).filter(({ state }) => state === "dead").length
+      // 50 % of 300, and six standard deviations.
+      assert.approximately(failed, 150, 52)
+      assert.strictEqual((yield* world.job(never)).attempts, 0)
+      assert.isAbove((yield* world.job(always)).attempts, 0)
+    }))
+
+  it.effect("side-effect fires once per key, and tells a repeat from the first time", () =>
+    Effect.gen(function*() {
+      const world = yield* started
+      const id = yield* world.submit("side-effect")
+      yield* pass(500)
+      assert.strictEqual((yield* world.job(id)).result, "fired")
+    }))
+})

@@ -1,0 +1,131 @@
+/** The built worker as a process: handlers that misbehave, modules that do not load, and being told to stop. */
+import { assert, describe, it } from "@effect/vitest"
+import { Effect, Redacted } from "effect"
+import * as ApiClient from "../../support/ApiClient.ts"
+import { freshDatabase } from "../../support/Database.ts"
+import * as Processes from "../../support/Processes.ts"
+
+const probes = "test/support/handlers/probes.js"
+
+const stage = Effect.gen(function*() {
+  const url = Redacted.value((yield* freshDatabase).url)
+  const port = yield* Processes.freePort
+  const server = yield* Processes.start("server", {
+    DEADMAN_DATABASE_URL: url,
+    DEADMAN_PORT: String(port),
+    DEADMAN_WORKER_THREADS: "0"
+  })
+  const api = ApiClient.make(port)
+  yield* Processes.eventually(
+    () => `the server is ready; it said:\n${server.output().slice(-2_000)}`,
+    Effect.map(api.send("GET", "/ready"), ({ status }) => status === 200)
+  )
+  return {
+    worker: (env: Readonly<Record<string, string>>) =>
+      Processes.start("worker", { DEADMAN_DATABASE_URL: url, DEADMAN_LEASE_MS: "1000", ...env }),
+    submit: (type: string, payload?: unknown, more: object = {}) =>
+      Effect.map(api.send("POST", "/jobs", { type, payload, ...more }), ({ body, status }) => {
+        assert.strictEqual(status, 201, JSON.stringify(body))
+        return String(body.id)
+      }),
+    job: (id: string) => Effect.map(api.send("GET", `/jobs/${id}`), ({ body }) => body),
+    ended: (id: string, within: "15 seconds" | "30 seconds" = "15 seconds") =>
+      Processes.eventually(
+        `job ${id} is final`,
+        Effect.map(api.send("GET", `/jobs/${id}`), ({ body }) => ["completed", "dead"].includes(String(body.state))),
+        within
+      )
+  }
+})
+
+describe("a worker process", () => {
+  it.live("outlives what its handlers leave behind, and the other jobs go on", () =>
+    Effect.gen(function*() {
+      const { ended, job, submit, worker } = yield* stage
+      const program = yield* worker({ DEADMAN_HANDLERS: probes, DEADMAN_WORKER_THREADS: "4" })
+      const culprits = [yield* submit("rejectsLater"), yield* submit("throwsInTimer")]
+      const good = yield* Effect.forEach(Array.from({ length: 10 }), () => submit("failK", 0))
+      for (const id of [...culprits, ...good]) {
+        yield* ended(id)
+        assert.strictEqual((yield* job(id)).state, "completed")
+      }
+      assert.isTrue(program.alive())
+      assert.include(program.output(), "nobody awaited this")
+      assert.include(program.output(), "thrown in a timer")
+    }), 60_000)
+
+  it.live(
+    "a handler that blocks for three leases ends dead of it, and takes no other job and no worker with it",
+    () =>
+      Effect.gen(function*() {
+        const { ended, job, submit, worker } = yield* stage
+        const blocking = yield* submit("block", 3_000)
+        const others = yield* Effect.forEach([1, 2, 3], () => submit("ignoresAbort", 500))
+        const program = yield* worker({ DEADMAN_HANDLERS: probes, DEADMAN_WORKER_THREADS: "4" })
+        for (const id of others) {
+          yield* ended(id, "30 seconds")
+          const ending = yield* job(id)
+          assert.strictEqual(ending.state, "completed", JSON.stringify(ending))
+          assert.strictEqual(ending.attempts, 0)
+        }
+        yield* ended(blocking, "30 seconds")
+        const ending = yield* job(blocking)
+        assert.strictEqual(ending.reason, "crash_loop")
+        assert.strictEqual(ending.attempts, 0)
+        assert.isTrue(program.alive())
+      }),
+    90_000
+  )
+
+  it.live("hands its running job back when it is told to stop, and exits with 0", () =>
+    Effect.gen(function*() {
+      const { job, submit, worker } = yield* stage
+      const program = yield* worker({ DEADMAN_WORKER_THREADS: "2", DEADMAN_DRAIN_MS: "500" })
+      const id = yield* submit("sleep", 60_000)
+      yield* Processes.eventually("it runs", Effect.map(job(id), ({ state }) => state === "running"))
+      yield* program.signal("SIGTERM")
+      assert.strictEqual(yield* program.exit("6 seconds"), 0)
+      const back = yield* job(id)
+      assert.strictEqual(back.state, "pending")
+      assert.strictEqual(back.attempts, 0)
+      assert.strictEqual(back.lease_losses, 0)
+    }), 60_000)
+
+  it.live("loads TypeScript modules, and modules beside the built-in handlers", () =>
+    Effect.gen(function*() {
+      const { ended, job, submit, worker } = yield* stage
+      yield* worker({ DEADMAN_HANDLERS: "test/support/handlers/typed.ts, built-in" })
+      const greets = yield* submit("greets", "you")
+      const refuses = yield* submit("refuses")
+      const twice = yield* submit("twice")
+      const noop = yield* submit("noop")
+      for (const id of [greets, refuses, twice, noop]) {
+        yield* ended(id)
+      }
+      assert.strictEqual((yield* job(greets)).result, "hello you")
+      assert.strictEqual((yield* job(refuses)).reason, "rejected")
+      assert.strictEqual((yield* job(twice)).result, 2)
+      assert.strictEqual((yield* job(twice)).attempts, 0)
+    }), 60_000)
+
+  it.live.each(
+    [
+      ["test/support/handlers/nowhere.js", "not there"],
+      ["package.json", "package.json"],
+      ["test/support/handlers/probes.js,test/support/handlers/../handlers/probes.js", "so has"],
+      ["src/programs/Version.ts", "exports no handlers"]
+    ] as const
+  )("DEADMAN_HANDLERS=%s stops it with one line", ([path, said]) =>
+    Effect.gen(function*() {
+      const program = yield* Processes.start("worker", {
+        DEADMAN_HANDLERS: path,
+        // Nobody answers there: the line must come before anything is waited for.
+        DEADMAN_DATABASE_URL: "postgres://nobody@127.0.0.1:1/nothing"
+      })
+      assert.strictEqual(yield* program.exit("10 seconds"), 1)
+      const lines = program.output().trim().split("\n")
+      assert.strictEqual(lines.length, 1, program.output())
+      assert.include(lines[0], "DEADMAN_HANDLERS")
+      assert.include(lines[0], said)
+    }), 30_000)
+})
