@@ -70,7 +70,7 @@ const taking = `o AS MATERIALIZED (
   s AS MATERIALIZED (SELECT deadman.now_ms() AS now),
   l AS (
     INSERT INTO deadman.lease (id, claimed_at_ms, seen_at_ms, lease_ms, worker, job_ids)
-    SELECT $1::uuid, s.now, s.now, $2::int, $3::text, ARRAY(SELECT id FROM e ORDER BY id)
+    SELECT $1::uuid, s.now, s.now, $2::int, $3::text, ARRAY(SELECT id FROM e)
     FROM s WHERE EXISTS (SELECT 1 FROM e)
     ON CONFLICT (id) DO NOTHING
     RETURNING id

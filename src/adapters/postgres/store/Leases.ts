@@ -18,8 +18,11 @@ type Service = JobStore["Service"]
 
 const deadlockRetryMax = 4
 
-/** How many leases one statement takes. */
-const reclaimMax = 100
+/** How many leases one statement takes: as many jobs as a claim may have, times this, must fit into its time. */
+const reclaimMax = 20
+
+/** `statement_timeout`: the server gave up, and changed nothing. */
+const tooLong = "57014"
 
 export const make = (
   db: Database["Service"],
@@ -119,10 +122,12 @@ export const make = (
 
   const takeApart = (lapsed: Lapsed, how: How) =>
     take(lapsed, how).pipe(
-      Effect.catchIf((error) => error.kind === "locked", () =>
+      Effect.catchIf((error) => error.kind === "locked" || (error.code === tooLong && lapsed.length > 1), () =>
         Effect.forEach(lapsed, (one) =>
           take([one], how).pipe(
-            Effect.map(([answer]): Reclaimed => answer ?? { _tag: "Gone", lease: one.lease }),
+            Effect.map(([answer]): Reclaimed =>
+              answer ?? { _tag: "Gone", lease: one.lease }
+            ),
             Effect.catchIf(
               (error) => error.kind === "locked",
               () => Effect.succeed<Reclaimed>({ _tag: "Locked", lease: one.lease })
