@@ -94,6 +94,8 @@ export const launch = (
   env: Readonly<Record<string, string>> = {}
 ): Effect.Effect<void, ServiceFailed> =>
   attempt(`start ${place.name}`, () => {
+    // A starter that was killed may have left one on its way to becoming the server.
+    if (Option.isSome(pidNow(place))) return
     rmSync(recordOf(place), { force: true })
     if (existsSync(logOf(place))) renameSync(logOf(place), `${logOf(place)}.1`)
     const { boot, namespace } = ProcessIdentity.self()

@@ -5,10 +5,10 @@
  */
 import { Effect, Option } from "effect"
 import { randomBytes } from "node:crypto"
-import { existsSync, mkdirSync, mkdtempSync, renameSync, rmSync, writeFileSync } from "node:fs"
-import { connect } from "node:net"
+import { existsSync, mkdirSync, mkdtempSync, readdirSync, renameSync, rmSync, writeFileSync } from "node:fs"
 import { join } from "node:path"
 import * as Daemon from "./Daemon.ts"
+import * as Exchange from "./Exchange.ts"
 import * as Packages from "./Packages.ts"
 import { attempt, ServiceFailed } from "./ServiceFailed.ts"
 
@@ -103,7 +103,7 @@ export interface Settings {
   readonly settings?: Readonly<Record<string, string>> | undefined
 }
 
-const propertiesOf = (place: Daemon.Place, { controllerPort, port, settings }: Settings) =>
+const propertiesOf = (data: string, { controllerPort, port, settings }: Settings) =>
   Object.entries({
     "process.roles": "broker,controller",
     "node.id": "1",
@@ -112,7 +112,7 @@ const propertiesOf = (place: Daemon.Place, { controllerPort, port, settings }: S
     "advertised.listeners": `PLAINTEXT://127.0.0.1:${port}`,
     "controller.listener.names": "CONTROLLER",
     "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
-    "log.dirs": join(place.folder, "data"),
+    "log.dirs": data,
     // Topics are made on purpose: a misspelt one is an error, not a topic of one partition.
     "auto.create.topics.enable": "false",
     "offsets.topic.replication.factor": "1",
@@ -146,9 +146,21 @@ const java = (jars: string, ...args: ReadonlyArray<string>): Daemon.Command => (
   ]
 })
 
-/** Gives `place` empty data, if it has none. */
-const format = Effect.fn("Kafka.format")(function*(place: Daemon.Place, jars: string) {
-  if (existsSync(join(place.folder, "data", "meta.properties"))) return
+/**
+ * Gives `place` empty data, if it has none. It appears by a rename, because a tool whose starter was killed goes on:
+ * what it makes then is a draft that nobody takes for data.
+ */
+const format = Effect.fn("Kafka.format")(function*(place: Daemon.Place, jars: string, settings: Settings) {
+  const data = join(place.folder, "data")
+  if (existsSync(data)) return
+  const draft = yield* attempt(`write to ${place.folder}`, () => {
+    for (const name of readdirSync(place.folder)) {
+      if (name.startsWith("draft.")) rmSync(join(place.folder, name), { recursive: true, force: true })
+    }
+    const draft = mkdtempSync(join(place.folder, "draft."))
+    writeFileSync(join(draft, "server.properties"), propertiesOf(join(draft, "data"), settings))
+    return draft
+  })
   const { args, program } = java(
     jars,
     "kafka.tools.StorageTool",
@@ -157,34 +169,33 @@ const format = Effect.fn("Kafka.format")(function*(place: Daemon.Place, jars: st
     // It may not begin with a dash, or it is taken for an option.
     `A${randomBytes(16).toString("base64url").slice(1)}`,
     "-c",
-    propertiesFile(place)
+    join(draft, "server.properties")
   )
-  yield* Packages.run(program, args, { cwd: place.folder, limit: "1 minute" })
+  yield* Packages.run(program, args, { cwd: place.folder, limit: "2 minutes" })
+  yield* attempt(`write to ${place.folder}`, () => {
+    renameSync(join(draft, "data"), data)
+    rmSync(draft, { recursive: true, force: true })
+  })
 })
+
+/** ApiVersions, version 0, correlation id 7, no client id. */
+const apiVersions = Buffer.from([0, 0, 0, 10, 0, 18, 0, 0, 0, 0, 0, 7, 0xff, 0xff])
 
 /** Whether a broker on this port answers what it can do, within a second. */
 export const answers = (port: number): Effect.Effect<boolean> =>
-  Effect.callback<boolean>((resume) => {
-    const socket = connect({ host: "127.0.0.1", port })
-    const end = (yes: boolean) => {
-      socket.destroy()
-      resume(Effect.succeed(yes))
-    }
-    // ApiVersions, version 0, correlation id 7, no client id.
-    socket.on("connect", () => socket.write(Buffer.from([0, 0, 0, 10, 0, 18, 0, 0, 0, 0, 0, 7, 0xff, 0xff])))
-    socket.on("data", (data) => end(data.length >= 10 && data.readInt32BE(4) === 7 && data.readInt16BE(8) === 0))
-    socket.on("error", () => end(false))
-    socket.on("close", () => end(false))
-    return Effect.sync(() => socket.destroy())
-  }).pipe(Effect.timeoutOption("1 second"), Effect.map(Option.getOrElse(() => false)))
+  Exchange.ask(
+    port,
+    apiVersions,
+    (said) => said.length < 10 ? undefined : { yes: said.readInt32BE(4) === 7 && said.readInt16BE(8) === 0 }
+  ).pipe(Effect.map(Option.match({ onNone: () => false, onSome: ({ yes }) => yes })))
 
 /** Starts it in `place`, whose folder exists and holds no live broker, and waits until it answers. */
 export const start = Effect.fn("Kafka.start")(function*(place: Daemon.Place, jars: string, settings: Settings) {
   yield* attempt(
     `write to ${place.folder}`,
-    () => writeFileSync(propertiesFile(place), propertiesOf(place, settings), { mode: 0o600 })
+    () => writeFileSync(propertiesFile(place), propertiesOf(join(place.folder, "data"), settings), { mode: 0o600 })
   )
-  yield* format(place, jars)
+  yield* format(place, jars, settings)
   yield* Daemon.launch(place, java(jars, "kafka.Kafka", propertiesFile(place)))
   yield* Daemon.awaitReady(place, answers(settings.port), "2 minutes")
 })

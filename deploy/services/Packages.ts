@@ -5,7 +5,6 @@
  */
 import { Duration, Effect } from "effect"
 import { spawn, spawnSync } from "node:child_process"
-import { existsSync } from "node:fs"
 import { homedir } from "node:os"
 import { isAbsolute, join } from "node:path"
 import { ServiceFailed } from "./ServiceFailed.ts"
@@ -17,11 +16,16 @@ export const cache = (): string => {
   return join(given !== undefined && isAbsolute(given) ? given : join(homedir(), ".cache"), "deadman")
 }
 
-export const canInstall = (): boolean => process.getuid?.() === 0 && existsSync("/usr/bin/apt-get")
+export const canInstall = (): boolean => process.getuid?.() === 0 && saysOf("apt-get", ["--version"]) !== undefined
 
-/** Whether a program answers; what it says on both streams. */
-export const saysOf = (program: string, args: ReadonlyArray<string>): string | undefined => {
-  const { error, status, stderr, stdout } = spawnSync(program, args, { encoding: "utf8", timeout: 20_000 })
+/** What a program says on both streams, if it ends well within the deadline. */
+export const saysOf = (program: string, args: ReadonlyArray<string>, timeout = 20_000): string | undefined => {
+  const { error, status, stderr, stdout } = spawnSync(program, args, {
+    encoding: "utf8",
+    timeout,
+    // A client that waits for its engine may not hear anything else.
+    killSignal: "SIGKILL"
+  })
   return error === undefined && status === 0 ? `${stdout}\n${stderr}` : undefined
 }
 

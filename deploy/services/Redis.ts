@@ -8,9 +8,9 @@
 import { Effect, Option } from "effect"
 import { spawnSync } from "node:child_process"
 import { existsSync, mkdirSync, symlinkSync } from "node:fs"
-import { connect } from "node:net"
 import { delimiter, join } from "node:path"
 import * as Daemon from "./Daemon.ts"
+import * as Exchange from "./Exchange.ts"
 import * as Packages from "./Packages.ts"
 import { attempt, ServiceFailed } from "./ServiceFailed.ts"
 
@@ -83,26 +83,15 @@ const fieldOf = (info: string, name: string) => new RegExp(`^${name}:(.*?)\\r?$`
 
 /** What the Redis on this port says of itself, or none within a second. */
 export const ask = (port: number): Effect.Effect<Option.Option<Answer>> =>
-  Effect.callback<Option.Option<Answer>>((resume) => {
-    const socket = connect({ host: "127.0.0.1", port })
-    let said = ""
-    const end = (answer: Option.Option<Answer>) => {
-      socket.destroy()
-      resume(Effect.succeed(answer))
-    }
-    socket.on("connect", () => socket.write("INFO server\r\n"))
-    socket.on("data", (data) => {
-      said = (said + data.toString()).slice(0, 20_000)
-      const version = fieldOf(said, "redis_version")
-      const pid = fieldOf(said, "process_id")
-      const runId = fieldOf(said, "run_id")
-      if (version === undefined || pid === undefined || runId === undefined || !said.includes("config_file:")) return
-      end(Option.some({ version, pid: Number(pid), runId }))
-    })
-    socket.on("error", () => end(Option.none()))
-    socket.on("close", () => end(Option.none()))
-    return Effect.sync(() => socket.destroy())
-  }).pipe(Effect.timeoutOption("1 second"), Effect.map(Option.flatten))
+  Exchange.ask(port, Buffer.from("INFO server\r\n"), (said) => {
+    const info = said.toString()
+    const version = fieldOf(info, "redis_version")
+    const pid = fieldOf(info, "process_id")
+    const runId = fieldOf(info, "run_id")
+    return version === undefined || pid === undefined || runId === undefined || !info.includes("config_file:")
+      ? undefined
+      : { version, pid: Number(pid), runId }
+  })
 
 /** Starts it in `place`, whose folder exists and holds no live server, and waits until it answers. */
 export const start = Effect.fn("Redis.start")(function*(place: Daemon.Place, program: string, settings: Settings) {

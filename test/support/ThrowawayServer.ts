@@ -9,10 +9,10 @@ import { Effect, type Option, type Scope } from "effect"
 import { spawn } from "node:child_process"
 import { randomInt } from "node:crypto"
 import { mkdtempSync, rmSync } from "node:fs"
-import { createServer } from "node:net"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import * as Daemon from "../../deploy/services/Daemon.ts"
+import * as Ports from "../../deploy/services/Ports.ts"
 import { ServiceFailed } from "../../deploy/services/ServiceFailed.ts"
 import { live } from "./Eventually.ts"
 
@@ -71,18 +71,11 @@ export const signals = (place: Daemon.Place): Signals => ({
   kill: live(Daemon.kill(place))
 })
 
-const isFree = (port: number): Effect.Effect<boolean> =>
-  Effect.callback<boolean>((resume) => {
-    const probe = createServer()
-    probe.on("error", () => resume(Effect.succeed(false)))
-    probe.listen({ host: "127.0.0.1", port, exclusive: true }, () => probe.close(() => resume(Effect.succeed(true))))
-  })
-
 /** Below the range that connections draw their near end from, so that it is still free when the server comes back. */
 export const freePort: Effect.Effect<number, ServiceFailed> = Effect.gen(function*() {
   for (let tries = 0; tries < 50; tries++) {
     const port = randomInt(15_000, 32_000)
-    if (yield* isFree(port)) return port
+    if (yield* Ports.isFree(port)) return port
   }
   return yield* new ServiceFailed({ message: "there is no free port between 15000 and 32000 on 127.0.0.1" })
 })
