@@ -90,7 +90,7 @@ const announcedSql = `UPDATE deadman.job SET mark = ${mark.dead}
 // $1 the last id looked at, $2 rows to look at, $3 jobs to delete, $4 keyTtlMs, $5 completedMs, $6 deadMs. The walk has
 // one bound: with two, a planner without statistics expects so few rows that it reads the whole table and sorts. A job
 // keeps its key for the key's time: a repeat of its request must find it.
-const pruneJobsSql = `WITH s AS MATERIALIZED (SELECT deadman.now_ms() AS now),
+export const pruneJobsSql = `WITH s AS MATERIALIZED (SELECT deadman.now_ms() AS now),
    w AS MATERIALIZED (
      SELECT id, state, mark, finished_at_ms FROM deadman.job WHERE id > $1::uuid ORDER BY id LIMIT $2::int
    ),
