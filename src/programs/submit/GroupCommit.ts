@@ -29,6 +29,8 @@ export const batchDeadlineMs = 10_000
 export const batchesMax = 2
 export const batchesWaitingMax = 16
 
+/** What is under way when the process stops has its own deadline; this is for a store that forgot about it. */
+const closeMs = deadlineMs + 1_000
 const rowOverheadBytes = 400
 const tick = "100 millis"
 
@@ -59,6 +61,8 @@ const make = Effect.gen(function*() {
   const clock = yield* Clock.Clock
   const draw = yield* JobIds.make
   const announce = yield* Announcer.make
+  const flights = yield* FiberSet.make<void>()
+  const fly = yield* FiberSet.runtime(flights)<never>()
   const fork = yield* FiberSet.makeRuntime<never, void, never>()
   let stopping = false
   let watching = false
@@ -168,7 +172,7 @@ const make = Effect.gen(function*() {
 
   const makeLane = (): Lane.Lane => {
     const lane: Lane.Lane = Lane.make((entries) => {
-      fork(
+      fly(
         settle(entries, false).pipe(
           Effect.onExit((exit) => {
             const again = Exit.isSuccess(exit) ? new Set(exit.value) : new Set<Lane.Entry>()
@@ -192,8 +196,6 @@ const make = Effect.gen(function*() {
   const keyed = makeLane()
 
   const waiting = () => [...unkeyed.unanswered(), ...keyed.unanswered()]
-
-  const isBusy = () => waiting().length > 0 || batches > 0
 
   const watch = Effect.gen(function*() {
     while (true) {
@@ -266,7 +268,7 @@ const make = Effect.gen(function*() {
         })
       )
       // In a fiber of its own: a caller that goes away must not leave half a batch unsaid to the workers.
-      fork(
+      fly(
         turns.withPermits(1)(settle(entries, true)).pipe(
           Effect.asVoid,
           Effect.catchCause((cause) => Effect.logError("a batch failed", cause)),
@@ -286,10 +288,10 @@ const make = Effect.gen(function*() {
   yield* Effect.addFinalizer(() =>
     Effect.gen(function*() {
       stopping = true
-      while (isBusy()) {
-        yield* Effect.sleep("20 millis")
-      }
-    }).pipe(Effect.timeoutOption(batchDeadlineMs))
+      // What was offered in this turn of the event loop takes off first.
+      yield* Effect.yieldNow
+      yield* FiberSet.awaitEmpty(flights)
+    }).pipe(Effect.timeoutOption(closeMs))
   )
 
   return Submitter.of({ submit, submitThen, submitAll, drawId: Effect.sync(draw) })

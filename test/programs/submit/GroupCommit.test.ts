@@ -1,0 +1,244 @@
+import { assert, it } from "@effect/vitest"
+import { Clock, Context, Effect, Exit, Fiber, Layer, Queue, Scope } from "effect"
+import { TestClock } from "effect/testing"
+import * as DelayedJobsMemory from "../../../src/adapters/memory/DelayedJobsMemory.ts"
+import * as TransportMemory from "../../../src/adapters/memory/TransportMemory.ts"
+import * as Backoff from "../../../src/domain/Backoff.ts"
+import { JobType, queueDefault } from "../../../src/domain/Job.ts"
+import { JobStore } from "../../../src/ports/JobStore.ts"
+import { type JobDraft, Submitter } from "../../../src/ports/Submitter.ts"
+import { Transport } from "../../../src/ports/Transport.ts"
+import * as GroupCommit from "../../../src/programs/submit/GroupCommit.ts"
+import * as Lane from "../../../src/programs/submit/Lane.ts"
+import * as FaultyStore from "../../support/FaultyStore.ts"
+
+const layer = GroupCommit.layer.pipe(
+  Layer.provideMerge(Layer.mergeAll(FaultyStore.layer, TransportMemory.layer, DelayedJobsMemory.layer))
+)
+
+const draft = (options: { key?: string; fingerprint?: string; payload?: string; runAtMs?: number } = {}): JobDraft => ({
+  type: JobType.make("t"),
+  queue: queueDefault,
+  payload: options.payload ?? "null",
+  priority: 0,
+  maxAttempts: 10,
+  backoff: Backoff.defaults,
+  timeoutMs: null,
+  runAtMs: options.runAtMs ?? null,
+  tags: [],
+  key: options.key === undefined ? null : { key: options.key, fingerprint: options.fingerprint ?? "same" },
+  resubmittedFrom: null
+})
+
+const submitted = (drafts: ReadonlyArray<JobDraft>) =>
+  Effect.flatMap(
+    Submitter,
+    ({ submit }) => Effect.all(drafts.map((one) => Effect.forkChild(submit(one), { startImmediately: true })))
+  )
+
+/** Fibers started by microtasks get to where they wait for the clock. */
+const settle = Effect.repeat(Effect.yieldNow, { times: 20 })
+
+const test = (
+  title: string,
+  body: () => Effect.Effect<
+    void,
+    unknown,
+    Layer.Success<typeof layer> | Scope.Scope
+  >
+) => it.effect(title, () => Effect.scoped(body()).pipe(Effect.provide(layer)))
+
+test("a lone submit leaves at once, and what comes while flushes are under way leaves together", () =>
+  Effect.gen(function*() {
+    const faults = yield* FaultyStore.Faults
+    faults.submitMs = 10
+    const fibers = [...yield* submitted([draft()])]
+    yield* settle
+    assert.strictEqual(faults.submits.length, 1, "no clock had to move")
+    fibers.push(...yield* submitted(Array.from({ length: 10 }, () => draft())))
+    yield* settle
+    assert.strictEqual(faults.submits.length, 2)
+    fibers.push(...yield* submitted(Array.from({ length: 489 }, () => draft())))
+    yield* settle
+    assert.strictEqual(faults.submits.length, 2, "two flushes are under way: the rest gathers")
+    yield* TestClock.adjust("10 millis")
+    yield* TestClock.adjust("10 millis")
+    const answers = yield* Effect.all(fibers.map((fiber) => Fiber.join(fiber)))
+    assert.isTrue(answers.every(({ _tag }) => _tag === "Created"))
+    assert.deepStrictEqual(faults.submits.map((jobs) => jobs.length), [1, 10, 489])
+  }))
+
+test("ids are drawn in the order of the submits, and are unique", () =>
+  Effect.gen(function*() {
+    const { drawId } = yield* Submitter
+    const ids = yield* Effect.all(Array.from({ length: 10_000 }, () => drawId))
+    assert.strictEqual(new Set(ids).size, ids.length)
+    assert.deepStrictEqual([...ids].sort(), ids)
+    assert.isTrue(ids.every((id) => /^[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/.test(id)))
+    const random = new Set(ids.map((id) => id.slice(20)))
+    assert.strictEqual(random.size, ids.length, "the random part alone tells them apart")
+  }))
+
+test("keyed submits go apart from unkeyed ones", () =>
+  Effect.gen(function*() {
+    const faults = yield* FaultyStore.Faults
+    const fibers = yield* submitted(
+      Array.from({ length: 40 }, (_, n) => n % 2 === 0 ? draft() : draft({ key: `k${n}` }))
+    )
+    yield* Effect.all(fibers.map((fiber) => Fiber.join(fiber)))
+    for (const jobs of faults.submits) {
+      assert.strictEqual(new Set(jobs.map(({ key }) => key === null)).size, 1)
+    }
+  }))
+
+test("a flush is bounded in rows and in bytes", () =>
+  Effect.gen(function*() {
+    const faults = yield* FaultyStore.Faults
+    const rows = yield* submitted(Array.from({ length: 2_500 }, () => draft()))
+    yield* Effect.all(rows.map((fiber) => Fiber.join(fiber)))
+    assert.isTrue(faults.submits.every((jobs) => jobs.length <= Lane.flushRowsMax))
+    faults.submits.length = 0
+    const payload = JSON.stringify("x".repeat(1_000_000))
+    const bytes = yield* submitted(Array.from({ length: 10 }, () => draft({ payload })))
+    yield* Effect.all(bytes.map((fiber) => Fiber.join(fiber)))
+    assert.isTrue(faults.submits.every((jobs) => jobs.length <= 4))
+    assert.strictEqual(faults.submits.flat().length, 10)
+  }))
+
+test("beyond what may wait a submit is refused at once", () =>
+  Effect.gen(function*() {
+    const faults = yield* FaultyStore.Faults
+    faults.fault = "hanging"
+    const { submit } = yield* Submitter
+    yield* submitted([draft(), draft()])
+    yield* settle
+    yield* submitted([draft()])
+    yield* settle
+    yield* submitted(Array.from({ length: Lane.queueRowsMax }, () => draft()))
+    const refused = yield* Effect.flip(submit(draft()))
+    assert.strictEqual(refused.reason, "full")
+    const keyed = yield* submitted([draft({ key: "another lane" })])
+    yield* settle
+    assert.isUndefined(keyed[0]?.pollUnsafe(), "the other lane has room")
+    yield* TestClock.adjust(GroupCommit.deadlineMs + 200)
+  }))
+
+test("a flush whose answer was lost is sent again under the same ids, and makes each job once", () =>
+  Effect.gen(function*() {
+    const faults = yield* FaultyStore.Faults
+    const store = yield* JobStore
+    faults.fault = "lost"
+    const fibers = yield* submitted([draft(), draft(), draft({ key: "k" })])
+    yield* settle
+    yield* TestClock.adjust("400 millis")
+    faults.fault = "none"
+    yield* TestClock.adjust("1 second")
+    const answers = yield* Effect.all(fibers.map((fiber) => Fiber.join(fiber)))
+    assert.deepStrictEqual(answers.map(({ _tag }) => _tag), ["Created", "Created", "Created"])
+    assert.isTrue(faults.submits.length > 2, "it was sent again")
+    assert.strictEqual(new Set(faults.submits.flat().map(({ id }) => id)).size, 3)
+    assert.strictEqual((yield* store.list({ limit: 100, offset: 0 })).jobs.length, 3)
+  }))
+
+test("a store that hangs does not make a caller hang", () =>
+  Effect.gen(function*() {
+    const faults = yield* FaultyStore.Faults
+    faults.fault = "hanging"
+    const { submitAll } = yield* Submitter
+    const fibers = yield* submitted([draft(), draft({ key: "k" })])
+    yield* settle
+    fibers.push(...yield* submitted(Array.from({ length: 5 }, () => draft())))
+    const batch = yield* Effect.forkChild(submitAll([draft()]), { startImmediately: true })
+    yield* settle
+    yield* TestClock.adjust(GroupCommit.deadlineMs + 200)
+    for (const fiber of fibers) {
+      const refused = yield* Effect.flip(Fiber.join(fiber))
+      assert.strictEqual(refused.reason, "store")
+    }
+    yield* TestClock.adjust(GroupCommit.batchDeadlineMs)
+    assert.strictEqual((yield* Effect.flip(Fiber.join(batch))).reason, "store")
+  }))
+
+test("whoever goes away takes nobody else's submit along", () =>
+  Effect.gen(function*() {
+    const faults = yield* FaultyStore.Faults
+    faults.submitMs = 10
+    const fibers = yield* submitted(Array.from({ length: 20 }, () => draft()))
+    yield* settle
+    yield* Effect.all(fibers.filter((_, n) => n % 2 === 0).map((fiber) => Fiber.interrupt(fiber)))
+    yield* TestClock.adjust("20 millis")
+    const stayed = yield* Effect.all(fibers.filter((_, n) => n % 2 === 1).map((fiber) => Fiber.join(fiber)))
+    assert.isTrue(stayed.every(({ _tag }) => _tag === "Created"))
+  }))
+
+test("a key that is several times in one flush is sent once", () =>
+  Effect.gen(function*() {
+    const faults = yield* FaultyStore.Faults
+    const fibers = yield* submitted([
+      draft({ key: "k" }),
+      draft({ key: "k" }),
+      draft({ key: "k", fingerprint: "other" }),
+      draft({ key: "l" })
+    ])
+    const [first, same, other, another] = yield* Effect.all(fibers.map((fiber) => Fiber.join(fiber)))
+    assert.strictEqual(faults.submits.flat().length, 2)
+    assert.strictEqual(first?._tag, "Created")
+    assert.strictEqual(same?._tag, "Replayed")
+    assert.isTrue(same?._tag === "Replayed" && first?._tag === "Created" && same.job?.id === first.id)
+    assert.strictEqual(other?._tag, "KeyMismatch")
+    assert.strictEqual(another?._tag, "Created")
+  }))
+
+test("a repeat of a known key with another fingerprint than its leader's gets a turn of its own", () =>
+  Effect.gen(function*() {
+    const { submit } = yield* Submitter
+    const first = yield* submit(draft({ key: "k" }))
+    // The leader is refused, which says nothing about the one that came after it.
+    const fibers = yield* submitted([draft({ key: "k", fingerprint: "other" }), draft({ key: "k" })])
+    const [other, same] = yield* Effect.all(fibers.map((fiber) => Fiber.join(fiber)))
+    assert.strictEqual(other?._tag, "KeyMismatch")
+    assert.strictEqual(same?._tag, "Replayed")
+    assert.isTrue(same?._tag === "Replayed" && first._tag === "Created" && same.id === first.id)
+  }))
+
+test("an atomic batch is a commit of its own, in order", () =>
+  Effect.gen(function*() {
+    const faults = yield* FaultyStore.Faults
+    const { submitAll } = yield* Submitter
+    const answers = yield* submitAll([draft(), draft({ key: "k" }), draft({ key: "k" })])
+    assert.deepStrictEqual(answers.map(({ _tag }) => _tag), ["Created", "Created", "Replayed"])
+    assert.strictEqual(faults.submits.length, 1)
+    const mixed = yield* submitAll([draft(), draft({ key: "k", fingerprint: "other" })])
+    assert.deepStrictEqual(mixed.map(({ _tag }) => _tag), ["Aborted", "KeyMismatch"])
+  }))
+
+test("the workers are told after the commit, unless the store has told them", () =>
+  Effect.gen(function*() {
+    const { submit } = yield* Submitter
+    const transport = yield* Transport
+    const { wakes } = yield* transport.subscribe({ worker: true })
+    yield* submit(draft())
+    const wake = yield* Queue.take(wakes)
+    assert.strictEqual(wake._tag, "Ready")
+    yield* submit(draft({ runAtMs: (yield* Clock.currentTimeMillis) + 60_000 }))
+    yield* settle
+    assert.strictEqual(yield* Queue.size(wakes), 0, "what is not due wakes nobody")
+  }))
+
+it.effect("closing waits for what is under way, and refuses what is new", () =>
+  Effect.gen(function*() {
+    const scope = yield* Scope.make()
+    const context = yield* Layer.buildWithScope(layer, scope)
+    const { submit } = Context.get(context, Submitter)
+    const faults = Context.get(context, FaultyStore.Faults)
+    faults.submitMs = 500
+    const inFlight = yield* Effect.forkChild(submit(draft()), { startImmediately: true })
+    yield* settle
+    const closing = yield* Effect.forkChild(Scope.close(scope, Exit.void), { startImmediately: true })
+    yield* settle
+    assert.strictEqual((yield* Effect.flip(submit(draft()))).reason, "stopping")
+    assert.isUndefined(closing.pollUnsafe(), "it waits")
+    yield* TestClock.adjust("600 millis")
+    assert.strictEqual((yield* Fiber.join(inFlight))._tag, "Created")
+    yield* Fiber.join(closing)
+  }))
