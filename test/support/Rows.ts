@@ -122,11 +122,13 @@ export const fail = (ids: ReadonlyArray<JobId>, waitMs: number) =>
 export const lose = ({ id, lease }: Claim) =>
   sql(
     `WITH d AS (DELETE FROM deadman.lease WHERE id = $2::uuid),
-     t AS (INSERT INTO deadman.tally SELECT route, 1, -1 FROM deadman.job WHERE id = $1::uuid
-           UNION ALL SELECT route, 0, 1 FROM deadman.job WHERE id = $1::uuid)
-     UPDATE deadman.job
-     SET state = 0, lease = NULL, losses = losses + 1, wait_ms = deadman.now_ms(), lost_epochs = lost_epochs || epoch
-     WHERE id = $1::uuid AND lease = $2::uuid`,
+     u AS (
+       UPDATE deadman.job
+       SET state = 0, lease = NULL, losses = losses + 1, wait_ms = deadman.now_ms(), lost_epochs = lost_epochs || epoch
+       WHERE id = $1::uuid AND lease = $2::uuid AND state = 1
+       RETURNING route
+     )
+     INSERT INTO deadman.tally SELECT u.route, m.state, m.n FROM u CROSS JOIN (VALUES (1, -1), (0, 1)) m(state, n)`,
     [id, lease]
   )
 
