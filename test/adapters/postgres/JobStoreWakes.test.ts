@@ -62,7 +62,7 @@ it.layer(Layer.provideMerge(store(true), Postgres.layer), { excludeTestServices:
         assert.deepStrictEqual(yield* heard, ["r"])
         yield* jobStore.reclaim([{ lease: asked.lease, token: yield* tokenOf(asked.lease) }], counting)
         assert.deepStrictEqual(yield* heard, ["d"])
-        const { claim } = yield* held(wait, jobs[4]!)
+        const { claim } = yield* held(wait, { id: claims[4]!.id, type: jobs[0]!.type })
         yield* heard
         yield* jobStore.abandon([claim.lease])
         assert.deepStrictEqual(yield* heard, ["r"])
