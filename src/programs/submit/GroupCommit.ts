@@ -9,7 +9,7 @@
  * Shutdown is the scope closing, upwards: new submits are refused, those under way get their answers, within the time
  * that a submit has anyway.
  */
-import { Cause, Clock, Effect, Exit, FiberSet, Layer, Random, Semaphore } from "effect"
+import { Cause, Clock, Effect, Exit, FiberSet, Latch, Layer, Random, Semaphore } from "effect"
 import type { Job, NewJob } from "../../domain/Job.ts"
 import type { JobId } from "../../domain/JobId.ts"
 import type { DelayedJobs } from "../../ports/DelayedJobs.ts"
@@ -61,12 +61,13 @@ const make = Effect.gen(function*() {
   const clock = yield* Clock.Clock
   const draw = yield* JobIds.make
   const announce = yield* Announcer.make
-  const flights = yield* FiberSet.make<void>()
-  const fly = yield* FiberSet.runtime(flights)<never>()
   const fork = yield* FiberSet.makeRuntime<never, void, never>()
   let stopping = false
   let watching = false
   let batches = 0
+  /** Callers that have no answer yet. */
+  let unanswered = 0
+  const answered = yield* Latch.make()
 
   const unavailable = (reason: SubmitUnavailable["reason"]) => new SubmitUnavailable({ reason })
   const isLate = (entry: Lane.Entry) => clock.monotonicTimeNanosUnsafe() >= entry.deadlineNanos
@@ -172,7 +173,7 @@ const make = Effect.gen(function*() {
 
   const makeLane = (): Lane.Lane => {
     const lane: Lane.Lane = Lane.make((entries) => {
-      fly(
+      fork(
         settle(entries, false).pipe(
           Effect.onExit((exit) => {
             const again = Exit.isSuccess(exit) ? new Set(exit.value) : new Set<Lane.Entry>()
@@ -213,10 +214,18 @@ const make = Effect.gen(function*() {
     }
   })
 
-  const entryOf = (draft: JobDraft, lengthMs: number, answer: Lane.Entry["answer"]): Lane.Entry => {
+  const entryOf = (draft: JobDraft, lengthMs: number, answer: NonNullable<Lane.Entry["answer"]>): Lane.Entry => {
     const job: NewJob = { ...draft, id: draw() }
     const deadlineNanos = clock.monotonicTimeNanosUnsafe() + BigInt(lengthMs) * 1_000_000n
-    return { job, bytes: bytesOf(job), deadlineNanos, answer }
+    unanswered += 1
+    const counted: Lane.Entry["answer"] = (said) => {
+      unanswered -= 1
+      if (unanswered === 0 && stopping) {
+        answered.openUnsafe()
+      }
+      answer(said)
+    }
+    return { job, bytes: bytesOf(job), deadlineNanos, answer: counted }
   }
 
   const submitThen: Submitter["Service"]["submitThen"] = (draft, answer) => {
@@ -225,8 +234,9 @@ const make = Effect.gen(function*() {
       return
     }
     const lane = draft.key === null ? unkeyed : keyed
-    if (!lane.offer(entryOf(draft, deadlineMs, answer))) {
-      answer(unavailable("full"))
+    const entry = entryOf(draft, deadlineMs, answer)
+    if (!lane.offer(entry)) {
+      Lane.answerOnce(entry, unavailable("full"))
       return
     }
     if (!watching) {
@@ -268,8 +278,9 @@ const make = Effect.gen(function*() {
         })
       )
       // In a fiber of its own: a caller that goes away must not leave half a batch unsaid to the workers.
-      fly(
+      fork(
         turns.withPermits(1)(settle(entries, true)).pipe(
+          Effect.timeoutOption(batchDeadlineMs),
           Effect.asVoid,
           Effect.catchCause((cause) => Effect.logError("a batch failed", cause)),
           Effect.ensuring(Effect.sync(() => {
@@ -286,12 +297,10 @@ const make = Effect.gen(function*() {
   })
 
   yield* Effect.addFinalizer(() =>
-    Effect.gen(function*() {
+    Effect.suspend(() => {
       stopping = true
-      // What was offered in this turn of the event loop takes off first.
-      yield* Effect.yieldNow
-      yield* FiberSet.awaitEmpty(flights)
-    }).pipe(Effect.timeoutOption(closeMs))
+      return unanswered === 0 ? Effect.void : Effect.timeoutOption(answered.await, closeMs)
+    })
   )
 
   return Submitter.of({ submit, submitThen, submitAll, drawId: Effect.sync(draw) })
