@@ -2,6 +2,10 @@
 import { assert, describe, layer } from "@effect/vitest"
 import { Context, Effect, Layer, Option } from "effect"
 import { Redis } from "ioredis"
+import { spawn } from "node:child_process"
+import { existsSync } from "node:fs"
+import { fileURLToPath } from "node:url"
+import * as ProcessIdentity from "../../src/adapters/embedded/ProcessIdentity.ts"
 import { eventually } from "../support/Eventually.ts"
 import * as RedisServer from "../support/RedisServer.ts"
 
@@ -14,15 +18,6 @@ const client = (url: string) =>
     Effect.sync(() => new Redis(url, { commandTimeout: 500, maxRetriesPerRequest: null }).on("error", () => {})),
     (client) => Effect.sync(() => client.disconnect())
   )
-
-const alive = (pid: number) => {
-  try {
-    process.kill(pid, 0)
-    return true
-  } catch {
-    return false
-  }
-}
 
 describe("RedisServer", () => {
   layer(Plain.layer)((it) => {
@@ -93,7 +88,25 @@ describe("RedisServer", () => {
           yield* server.freeze
           return Option.getOrThrow(yield* server.pid)
         }))
-        yield* eventually("it is reaped", Effect.sync(() => !alive(pid)))
+        assert.isUndefined(ProcessIdentity.startOf(pid))
       }))
+
+    it.effect("does not outlive a test that was killed, frozen or not", () =>
+      Effect.gen(function*() {
+        const program = fileURLToPath(new URL("../support/redisHolder.ts", import.meta.url))
+        const holder = yield* Effect.acquireRelease(
+          Effect.sync(() => spawn(process.execPath, [program], { stdio: ["pipe", "pipe", "inherit"] })),
+          (child) => Effect.sync(() => void child.kill("SIGKILL"))
+        )
+        let said = ""
+        holder.stdout.on("data", (chunk) => said += String(chunk))
+        yield* eventually("it has a server", Effect.sync(() => said.endsWith("\n")), "20 seconds")
+        const { folder, pid } = JSON.parse(said)
+        assert.isTrue(existsSync(folder))
+        process.kill(pid, "SIGSTOP")
+        holder.kill("SIGKILL")
+        yield* eventually("it is gone", Effect.sync(() => ProcessIdentity.startOf(pid) === undefined))
+        yield* eventually("its files are gone", Effect.sync(() => !existsSync(folder)))
+      }).pipe(Effect.scoped))
   })
 })

@@ -72,14 +72,8 @@ const pidsOf = (output: string): Readonly<Record<string, number>> =>
     [...output.matchAll(/^(postgres|redis|kafka)\b.*?, pid (\d+)/gm)].map(([, name, pid]) => [name, Number(pid)])
   )
 
-const exists = (pid: number) => {
-  try {
-    process.kill(pid, 0)
-    return true
-  } catch {
-    return false
-  }
-}
+/** A zombie does not count: the first process of a container may never reap what became its child. */
+const exists = (pid: number) => ProcessIdentity.startOf(pid) !== undefined
 
 TestServers.describeWithKafka("services:up without an engine", () => {
   it.live(

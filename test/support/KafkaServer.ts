@@ -73,8 +73,12 @@ const make = Effect.fn("KafkaServer.make")(function*(
     setOffsets: (groupId, topic, offset) =>
       live(
         Topics.withAdmin(brokers, "set offsets", (admin) =>
-          admin.fetchTopicOffsets(topic).then((partitions) =>
-            admin.setOffsets({ groupId, topic, partitions: partitions.map(({ partition }) => ({ partition, offset })) })
+          admin.fetchTopicMetadata({ topics: [topic] }).then(({ topics: [found] }) =>
+            admin.setOffsets({
+              groupId,
+              topic,
+              partitions: (found?.partitions ?? []).map(({ partitionId }) => ({ partition: partitionId, offset }))
+            })
           ))
       )
   }

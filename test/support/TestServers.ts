@@ -44,9 +44,8 @@ const provideRedis = Effect.gen(function*() {
   if (Option.isSome(url)) return url.value
   const up = yield* portsUp
   if (Option.isSome(up) && Option.isSome(yield* Redis.ask(up.value.redis))) return `redis://127.0.0.1:${up.value.redis}`
-  if (!(yield* install) && Option.isNone(yield* Redis.find)) {
-    return yield* new ServiceFailed({ message: Redis.advice })
-  }
+  if (yield* install) yield* Redis.program
+  if (Option.isNone(yield* Redis.find)) return yield* new ServiceFailed({ message: Redis.advice })
   return (yield* RedisServer.start()).url
 })
 

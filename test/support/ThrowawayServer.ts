@@ -19,6 +19,8 @@ import { live } from "./Eventually.ts"
 export { ServiceFailed }
 
 export interface Signals {
+  /** Its data, its log and the record of its process. */
+  readonly folder: string
   /** The process, or none while the server is stopped. */
   readonly pid: Effect.Effect<Option.Option<number>, ServiceFailed>
   /** SIGSTOP: connections stay open, and nothing answers. */
@@ -64,6 +66,7 @@ export const place = (name: string): Effect.Effect<Daemon.Place, never, Scope.Sc
   ).pipe(Effect.map(({ place }) => place))
 
 export const signals = (place: Daemon.Place): Signals => ({
+  folder: place.folder,
   pid: Daemon.running(place),
   freeze: live(Daemon.signal(place, "SIGSTOP")),
   thaw: live(Daemon.signal(place, "SIGCONT")),
