@@ -11,6 +11,8 @@
  * 2. It stays there until it is forgotten: it is forgotten after it was promoted and published, not before.
  * 3. Scheduling a job again replaces its time. Forgetting what is not there changes nothing.
  * 4. `nextMs` is the time of the earliest job that is not yet due, `null` where none is known.
+ * 5. An index apart from the store wants to be filled from it until `filled` says that it was, and again once that time
+ *    is over or what it held may have been lost. It may hold the earliest of its jobs only.
  *
  * "Now" is the store's clock, given by the caller: the index has no clock of its own.
  */
@@ -20,7 +22,7 @@ import type { JobId } from "../domain/JobId.ts"
 
 /** The index did not answer in time. The scan of the store finds what it knew. */
 export class DelayedJobsUnavailable extends Schema.TaggedError<DelayedJobsUnavailable>()("DelayedJobsUnavailable", {
-  operation: Schema.Literals(["schedule", "due", "forget"]),
+  operation: Schema.Literals(["schedule", "due", "forget", "filled"]),
   cause: Schema.Defect()
 }) {
   override get message(): string {
@@ -31,6 +33,7 @@ export class DelayedJobsUnavailable extends Schema.TaggedError<DelayedJobsUnavai
 export interface DueJobs {
   readonly ids: ReadonlyArray<JobId>
   readonly nextMs: number | null
+  readonly wantsFill: boolean
 }
 
 export class DelayedJobs extends Context.Service<DelayedJobs, {
@@ -40,5 +43,7 @@ export class DelayedJobs extends Context.Service<DelayedJobs, {
     jobs: ReadonlyArray<{ readonly id: JobId; readonly runAtMs: number }>
   ) => Effect.Effect<void, DelayedJobsUnavailable>
   readonly due: (nowMs: number, limit: number) => Effect.Effect<DueJobs, DelayedJobsUnavailable>
+  /** What is due before the horizon was scheduled; this holds until `untilMs`. */
+  readonly filled: (untilMs: number) => Effect.Effect<void, DelayedJobsUnavailable>
   readonly forget: (ids: ReadonlyArray<JobId>) => Effect.Effect<void, DelayedJobsUnavailable>
 }>()("deadman/ports/DelayedJobs") {}

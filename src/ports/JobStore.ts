@@ -30,6 +30,7 @@
  * 13. A job that is dead is announced by `deadLetters` until `announced` was told so.
  * 14. `list` walks with a cursor: no job twice, and none missed that was there before the first page and matches
  *     throughout.
+ * 15. `upcoming` answers what waits for a time within the given length from now, earliest first, and changes nothing.
  *
  * Time is the store's own: lengths go in, instants come out. No method hangs: each has a deadline of the adapter's, and
  * then fails with `JobStoreUnavailable`. What was sent may still take effect; that is why submits carry ids, claims
@@ -189,6 +190,12 @@ export interface Promoted {
   readonly announced: boolean
 }
 
+/** What will be due soon, by the store's clock. */
+export interface Upcoming {
+  readonly nowMs: number
+  readonly jobs: ReadonlyArray<{ readonly id: JobId; readonly runAtMs: number }>
+}
+
 export interface DeadLetter {
   readonly id: JobId
   readonly type: JobType
@@ -252,6 +259,8 @@ export class JobStore extends Context.Service<JobStore, {
   readonly promote: (limit: number) => Answer<Promoted>
   /** Makes those of `ids` ready that are due. */
   readonly promoteIds: (ids: ReadonlyArray<JobId>) => Answer<Promoted>
+  /** What waits for a time from now (or from `fromMs`, if that is later) until `withinMs` from now: to be indexed. */
+  readonly upcoming: (withinMs: number, fromMs: number | null, limit: number) => Answer<Upcoming>
   readonly deadLetters: (limit: number) => Answer<ReadonlyArray<DeadLetter>>
   readonly announced: (ids: ReadonlyArray<JobId>) => Answer<void>
   /** Deletes one batch of what is final for longer than this, and of keys whose time is over. */

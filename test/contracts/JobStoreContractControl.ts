@@ -297,6 +297,35 @@ export const controlLaws: Steps.Laws = (it, pass) => {
       assert.lengthOf(yield* Steps.take(far!), 0)
     }))
 
+  it.effect("15: upcoming answers what waits within the length, earliest first, and changes nothing", () =>
+    Effect.gen(function*() {
+      const store = yield* JobStore
+      const start = yield* store.now
+      const type = yield* Jobs.freshType
+      const late = yield* Steps.submitted({ type, runAtMs: start + 50_000 })
+      const soon = yield* Steps.submitted({ type, runAtMs: start + 40_000 })
+      const far = yield* Steps.submitted({ type, runAtMs: start + 90_000 })
+      const ready = yield* Steps.submitted({ type })
+      const retried = yield* Steps.submitted()
+      yield* Steps.settled((yield* Steps.held(pass, retried)).claim, "fail", { delayMs: 45_000 })
+      const all = [late, soon, far, ready, retried].map(({ id }) => id)
+      const upcoming = Effect.fnUntraced(function*(withinMs: number, fromMs: number | null, limit = 1_000) {
+        const { jobs, nowMs } = yield* store.upcoming(withinMs, fromMs, limit)
+        assert.isAtLeast(nowMs, start)
+        return jobs.filter(({ id }) => all.includes(id))
+      })
+
+      const within = yield* upcoming(60_000, null)
+
+      assert.deepStrictEqual(within.map(({ id }) => id), [soon.id, retried.id, late.id])
+      assert.deepStrictEqual(within[0]?.runAtMs, start + 40_000)
+      assert.deepStrictEqual((yield* upcoming(60_000, start + 50_000)).map(({ id }) => id), [late.id])
+      assert.deepStrictEqual((yield* upcoming(60_000, start + 50_001)).map(({ id }) => id), [])
+      assert.lengthOf((yield* store.upcoming(60_000, null, 1)).jobs, 1)
+      assert.lengthOf((yield* store.promoteIds(all)).jobs, 0)
+      assert.deepStrictEqual((yield* upcoming(60_000, null)).length, 3)
+    }))
+
   it.effect("3: promote leaves a failed job failed until it is claimed", () =>
     Effect.gen(function*() {
       const store = yield* JobStore

@@ -5,7 +5,7 @@ import * as JobRow from "./JobRow.ts"
 import * as Submits from "./Submits.ts"
 import * as Tables from "./Tables.ts"
 
-type Control = "cancel" | "retry" | "promote" | "promoteIds" | "deadLetters" | "announced" | "prune"
+type Control = "cancel" | "retry" | "promote" | "promoteIds" | "upcoming" | "deadLetters" | "announced" | "prune"
 
 export const make = (tables: Tables.Tables): Pick<JobStore["Service"], Control> => {
   const cancel: JobStore["Service"]["cancel"] = (id) =>
@@ -77,6 +77,15 @@ export const make = (tables: Tables.Tables): Pick<JobStore["Service"], Control> 
       return promoted(rows.filter((row) => isDue(row, nowMs)), nowMs)
     })
 
+  const upcoming: JobStore["Service"]["upcoming"] = (withinMs, fromMs, limit) =>
+    Tables.at((nowMs) => {
+      const from = Math.max(nowMs, fromMs ?? 0)
+      const jobs = [...tables.waiting].flatMap(({ submitted, waitMs }) =>
+        waitMs !== null && waitMs >= from && waitMs <= nowMs + withinMs ? [{ id: submitted.id, runAtMs: waitMs }] : []
+      )
+      return { nowMs, jobs: jobs.sort((a, b) => a.runAtMs - b.runAtMs).slice(0, limit) }
+    })
+
   const deadLetters: JobStore["Service"]["deadLetters"] = (limit) =>
     Tables.at(() => {
       const letters: Array<DeadLetter> = []
@@ -119,5 +128,5 @@ export const make = (tables: Tables.Tables): Pick<JobStore["Service"], Control> 
       }
     })
 
-  return { cancel, retry, promote, promoteIds, deadLetters, announced, prune }
+  return { cancel, retry, promote, promoteIds, upcoming, deadLetters, announced, prune }
 }

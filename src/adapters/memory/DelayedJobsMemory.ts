@@ -8,6 +8,7 @@ const horizonMs = 600_000
 
 const make = Effect.sync(() => {
   const times = new Map<JobId, number>()
+  let filledUntilMs = Number.NEGATIVE_INFINITY
 
   const schedule: DelayedJobs["Service"]["schedule"] = (jobs) =>
     Effect.sync(() => {
@@ -28,7 +29,7 @@ const make = Effect.sync(() => {
         }
       }
       ripe.sort((a, b) => a[1] - b[1])
-      return { ids: ripe.slice(0, limit).map(([id]) => id), nextMs }
+      return { ids: ripe.slice(0, limit).map(([id]) => id), nextMs, wantsFill: filledUntilMs <= nowMs }
     })
 
   const forget: DelayedJobs["Service"]["forget"] = (ids) =>
@@ -38,7 +39,12 @@ const make = Effect.sync(() => {
       }
     })
 
-  return DelayedJobs.of({ horizonMs, schedule, due, forget })
+  const filled: DelayedJobs["Service"]["filled"] = (untilMs) =>
+    Effect.sync(() => {
+      filledUntilMs = untilMs
+    })
+
+  return DelayedJobs.of({ horizonMs, schedule, due, filled, forget })
 })
 
 export const layer: Layer.Layer<DelayedJobs> = Layer.effect(DelayedJobs, make)

@@ -27,11 +27,13 @@ const make = Effect.gen(function*() {
     ).pipe(Effect.mapError((cause) => new DelayedJobsUnavailable({ operation: "due", cause })))
     return {
       ids: rows.flatMap(({ id }) => id === null ? [] : [id as JobId]),
-      nextMs: rows[0]?.next_ms ?? null
+      nextMs: rows[0]?.next_ms ?? null,
+      wantsFill: false
     }
   })
 
-  return DelayedJobs.of({ horizonMs: null, schedule: () => Effect.void, due, forget: () => Effect.void })
+  const nothing = () => Effect.void
+  return DelayedJobs.of({ horizonMs: null, schedule: nothing, due, filled: nothing, forget: nothing })
 })
 
 export const layer: Layer.Layer<DelayedJobs, never, Database> = Layer.effect(DelayedJobs, make)

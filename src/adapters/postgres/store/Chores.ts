@@ -11,7 +11,7 @@ import { Effect } from "effect"
 import type { JobType, Queue } from "../../../domain/Job.ts"
 import * as JobId from "../../../domain/JobId.ts"
 import { deadReasons } from "../../../domain/JobState.ts"
-import type { DeadLetter, JobStore, Promoted } from "../../../ports/JobStore.ts"
+import type { DeadLetter, JobStore, Promoted, Upcoming } from "../../../ports/JobStore.ts"
 import { type Database, long, uuids } from "../Database.ts"
 import { mark, orUnavailable, state, type StoreOptions, tallies, wakes } from "./Rows.ts"
 import * as Tally from "./Tally.ts"
@@ -59,6 +59,22 @@ interface PromotedRow {
   readonly id: string | null
   readonly type: string
   readonly queue: string
+}
+
+// $1 withinMs, $2 fromMs, $3 the limit.
+const upcomingSql = `SELECT s.now::float8 AS now_ms, w.id, w.wait_ms::float8 AS wait_ms
+   FROM (SELECT deadman.now_ms() AS now) s
+   LEFT JOIN LATERAL (
+     SELECT id, wait_ms FROM deadman.job
+     WHERE wait_ms >= greatest(s.now, $2::float8::bigint) AND wait_ms <= s.now + $1::float8::bigint
+     ORDER BY wait_ms LIMIT $3::int
+   ) w ON true
+   ORDER BY w.wait_ms`
+
+interface UpcomingRow {
+  readonly now_ms: number
+  readonly id: string | null
+  readonly wait_ms: number
 }
 
 const lettersSql = `SELECT j.id, r.type, r.queue, j.reason, j.attempts, j.finished_at_ms::float8
@@ -148,7 +164,7 @@ const pruneKeysSql = `WITH w AS MATERIALIZED (
           (SELECT count(*)::int FROM c) AS found, (SELECT key FROM w ORDER BY key DESC LIMIT 1) AS last_looked,
           (SELECT key FROM c ORDER BY key DESC LIMIT 1) AS last_found`
 
-type Chores = Pick<JobStore["Service"], "promote" | "promoteIds" | "deadLetters" | "announced" | "prune">
+type Chores = Pick<JobStore["Service"], "promote" | "promoteIds" | "upcoming" | "deadLetters" | "announced" | "prune">
 
 export const make = (db: Database["Service"], options: StoreOptions): Chores => {
   const statements = {
@@ -184,6 +200,15 @@ export const make = (db: Database["Service"], options: StoreOptions): Chores => 
     db.query<PromotedRow>("read", statements.promoteIds, [uuids(ids)]).pipe(
       orUnavailable("promoteIds"),
       Effect.map((rows) => toPromoted(rows, Infinity))
+    )
+
+  const upcoming: Chores["upcoming"] = (withinMs, fromMs, limit) =>
+    db.query<UpcomingRow>("read", upcomingSql, [long(withinMs), long(fromMs ?? 0), limit]).pipe(
+      orUnavailable("upcoming"),
+      Effect.map((rows): Upcoming => ({
+        nowMs: rows[0]?.now_ms ?? 0,
+        jobs: rows.flatMap(({ id, wait_ms }) => id === null ? [] : [{ id: id as JobId.JobId, runAtMs: wait_ms }])
+      }))
     )
 
   const deadLetters: Chores["deadLetters"] = (limit) =>
@@ -250,7 +275,7 @@ export const make = (db: Database["Service"], options: StoreOptions): Chores => 
     }
   })
 
-  return { promote, promoteIds, deadLetters, announced, prune }
+  return { promote, promoteIds, upcoming, deadLetters, announced, prune }
 }
 
 const zeros = new Uint8Array(10)
