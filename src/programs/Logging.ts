@@ -44,6 +44,14 @@ const partOf = (part: unknown): unknown => {
   }
 }
 
+/** Objects stay objects where they are small, so that JSON lines can be searched. */
+const shown = (value: unknown): unknown => {
+  const text = partOf(value)
+  return typeof value === "object" && typeof text === "string" && !text.endsWith("…") && /^[[{]/.test(text)
+    ? JSON.parse(text)
+    : text
+}
+
 interface Event {
   readonly message: string
   readonly rest: Readonly<Record<string, unknown>>
@@ -54,7 +62,7 @@ const eventOf = (options: Logger.Options<unknown>): Event => {
   const annotations = options.fiber.getRef(References.CurrentLogAnnotations)
   const rest: Record<string, unknown> = {}
   for (const [name, value] of Object.entries(annotations)) {
-    rest[name] = partOf(value)
+    rest[name] = shown(value)
   }
   if (options.cause.reasons.length > 0) {
     rest["cause"] = causeText(options.cause)
@@ -77,7 +85,9 @@ const json = (write: Write) =>
 const pretty = (write: Write) =>
   Logger.make((options) => {
     const { message, rest } = eventOf(options)
-    const details = Object.entries(rest).map(([name, value]) => ` ${name}=${String(value)}`).join("")
+    const details = Object.entries(rest).map(([name, value]) =>
+      ` ${name}=${typeof value === "object" ? JSON.stringify(value) : String(value)}`
+    ).join("")
     const level = options.logLevel.toUpperCase().padEnd(5)
     write(oneLine(`${options.date.toISOString().slice(11, 23)} ${level} ${message}${details}`))
   })

@@ -11,11 +11,19 @@ const numbers: Readonly<Record<string, number>> = { SIGINT: 2, SIGTERM: 15 }
 
 const lineMax = 1_000
 
+/** `… at ["DEADMAN"]["MAX_LEASE_LOSSES"]` names a variable, in the words of a library. */
+const variableOf = (message: string): string => {
+  const [, what, path] = /^SchemaError\(([\s\S]*?)\s+at ((?:\["[A-Z_]+"\])+)\)$/.exec(message) ?? []
+  return what === undefined || path === undefined
+    ? `The configuration is wrong: ${message}`
+    : `${path.slice(2, -2).replaceAll("\"][\"", "_")} is wrong: ${what}`
+}
+
 /** What stopped the program, in one line for people. */
 export const describe = (cause: Cause.Cause<unknown>): string => {
   const error = Cause.squash(cause)
   const text = error instanceof Config.ConfigError
-    ? `The configuration is wrong: ${error.message}`
+    ? variableOf(error.message)
     : error instanceof Error
     ? error.message === "" ? error.name : error.message
     : String(error)

@@ -1,5 +1,5 @@
 /** Where the jobs are kept, from the environment: which profile, and what its connections may be. */
-import { Config, Effect, Option, Redacted, Schema } from "effect"
+import { type Config, Effect, Redacted, Schema } from "effect"
 import * as Variables from "./Variables.ts"
 
 export type Profile =
@@ -33,18 +33,17 @@ const isPostgres = (text: string): boolean => {
 
 export const fromEnv: Effect.Effect<StoreConfig, Variables.Misconfigured | Config.ConfigError> = Effect.gen(
   function*() {
-    const url = yield* Config.option(Config.Redacted("DEADMAN_DATABASE_URL"))
+    const given = yield* Variables.text("DEADMAN_DATABASE_URL")
     const dataDir = yield* Variables.text("DEADMAN_DATA_DIR")
-    for (const name of ["DEADMAN_REDIS_URL", "DEADMAN_KAFKA_BROKERS"]) {
+    for (const name of ["DEADMAN_KAFKA_BROKERS"]) {
       if ((yield* Variables.text(name)) !== null) {
         return yield* Variables.wrong(name, "is not built yet: unset it, and Postgres does its work")
       }
     }
-    const given = Option.isSome(url) ? Redacted.value(url.value) : null
     if (given !== null && !isPostgres(given)) {
       return yield* Variables.wrong(
         "DEADMAN_DATABASE_URL",
-        given === "" ? "is empty: unset it for the embedded Postgres" : "must look like postgres://user@host:5432/name"
+        "must look like postgres://user@host:5432/name"
       )
     }
     if (given !== null && dataDir !== null) {
@@ -53,8 +52,8 @@ export const fromEnv: Effect.Effect<StoreConfig, Variables.Misconfigured | Confi
     const leaseMs = yield* Variables.whole("DEADMAN_LEASE_MS", 5_000, { minimum: 500, maximum: 3_600_000 })
     return {
       statementMs: Math.min(3_000, Math.floor(leaseMs * 0.8)),
-      profile: Option.isSome(url)
-        ? { _tag: "postgres", url: url.value }
+      profile: given !== null
+        ? { _tag: "postgres", url: Redacted.make(given) }
         : { _tag: "embedded", dataDir: dataDir ?? ".deadman" },
       storePool: yield* Variables.whole("DEADMAN_STORE_POOL", 4, { minimum: 1, maximum: poolMax }),
       handlerPool: yield* Variables.whole("DEADMAN_HANDLER_POOL", 3, { minimum: 1, maximum: poolMax }),

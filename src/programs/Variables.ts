@@ -6,14 +6,9 @@ export class Misconfigured extends Schema.TaggedError<Misconfigured>()("Misconfi
 
 export const wrong = (name: string, rule: string): Misconfigured => new Misconfigured({ message: `${name} ${rule}` })
 
-/** `null` if it is not set. Set to nothing is an error: it was hardly meant. */
+/** `null` if it is not set, or to nothing: that is how compose files leave a variable out. */
 export const text = (name: string): Effect.Effect<string | null, Misconfigured | Config.ConfigError> =>
-  Effect.flatMap(Config.option(Config.String(name)), (given) =>
-    Option.isNone(given)
-      ? Effect.succeed(null)
-      : given.value.trim() === ""
-      ? Effect.fail(wrong(name, "is set to nothing: give it a value or unset it"))
-      : Effect.succeed(given.value.trim()))
+  Effect.map(Config.option(Config.String(name)), (given) => Option.getOrElse(given, () => "").trim() || null)
 
 export const whole = (
   name: string,

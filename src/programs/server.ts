@@ -5,8 +5,7 @@
  * says 503, submits are refused), the workers drain, the chores end, requests in flight are answered and the listener
  * closes, and the connections go last.
  */
-import { Config, Effect, Layer, Option, Redacted } from "effect"
-import * as Guard from "../adapters/http/Guard.ts"
+import { type Config, Effect, Layer } from "effect"
 import * as Server from "../adapters/http/Server.ts"
 import type { DelayedJobs } from "../ports/DelayedJobs.ts"
 import type { GuardedEffects } from "../ports/GuardedEffects.ts"
@@ -14,6 +13,7 @@ import type { JobStore } from "../ports/JobStore.ts"
 import type { LeaseRegister } from "../ports/LeaseRegister.ts"
 import type { Sessions } from "../ports/Sessions.ts"
 import type { Transport } from "../ports/Transport.ts"
+import * as Access from "./Access.ts"
 import * as Adapters from "./Adapters.ts"
 import * as Banner from "./Banner.ts"
 import * as HandlerModules from "./HandlerModules.ts"
@@ -34,24 +34,13 @@ import * as WorkerPool from "./worker/WorkerPool.ts"
 
 type Ports = JobStore | LeaseRegister | Transport | DelayedJobs | Sessions | GuardedEffects
 
-const tokenMinLength = 8
-
 const Program = Layer.unwrap(Effect.gen(function*() {
-  const host = (yield* Variables.text("DEADMAN_HOST")) ?? "127.0.0.1"
+  const { host, token } = yield* Access.fromEnv
   const port = yield* Variables.whole("DEADMAN_PORT", 8_080, { minimum: 0, maximum: 65_535 })
   const slots = yield* Variables.whole("DEADMAN_WORKER_THREADS", WorkerConfig.defaults.slots, {
     minimum: 0,
     maximum: WorkerConfig.slotsMax
   })
-  const token = Option.getOrNull(yield* Config.option(Config.Redacted("DEADMAN_API_TOKEN")))
-  if (token !== null && Redacted.value(token).length < tokenMinLength) {
-    return yield* Variables.wrong("DEADMAN_API_TOKEN", `must have at least ${tokenMinLength} characters`)
-  }
-  if (token === null && !Guard.isLoopback(host)) {
-    yield* Effect.logWarning(
-      `DEADMAN_HOST is ${host} and DEADMAN_API_TOKEN is not set: whoever reaches this port can submit and cancel jobs`
-    )
-  }
 
   const identity = Layer.effect(
     StatusView.Identity,

@@ -4,16 +4,29 @@
  * Shutdown is the layers closing in reverse: the pool drains first, the connections go last.
  */
 import { Effect, Layer } from "effect"
+import * as MetricsServer from "../adapters/http/MetricsServer.ts"
+import * as Server from "../adapters/http/Server.ts"
+import * as Access from "./Access.ts"
 import * as Adapters from "./Adapters.ts"
 import * as Banner from "./Banner.ts"
 import * as HandlerModules from "./HandlerModules.ts"
 import * as Main from "./Main.ts"
 import * as Loops from "./process/Loops.ts"
+import * as Variables from "./Variables.ts"
 import { version } from "./Version.ts"
 import { Handlers } from "./worker/Handlers.ts"
 import * as Strays from "./worker/Strays.ts"
 import * as WorkerConfig from "./worker/WorkerConfig.ts"
 import * as WorkerPool from "./worker/WorkerPool.ts"
+
+const metrics = Layer.unwrap(Effect.gen(function*() {
+  const port = yield* Variables.whole("DEADMAN_METRICS_PORT", -1, { minimum: 1, maximum: 65_535 })
+  if (port === -1) {
+    return Layer.empty
+  }
+  const { host, token } = yield* Access.fromEnv
+  return Layer.effectDiscard(Server.ServerAddress).pipe(Layer.provide(MetricsServer.layer({ host, port, token })))
+}))
 
 const banner = Layer.effectDiscard(Effect.gen(function*() {
   const { names, profile } = yield* Adapters.Adapters
@@ -23,12 +36,14 @@ const banner = Layer.effectDiscard(Effect.gen(function*() {
 }))
 
 // The configuration first: what is wrong with it is said before anything is waited for.
-const Worker = Layer.unwrap(Effect.map(HandlerModules.fromEnv, (handlers) =>
-  Layer.merge(Strays.layer, banner).pipe(
-    Layer.provideMerge(WorkerPool.layer),
-    Layer.provideMerge(handlers),
-    Layer.provideMerge(Adapters.layer("worker")),
-    Layer.provideMerge(Loops.layer)
-  ))).pipe(Layer.provide(WorkerConfig.layerFromEnv({ role: "worker", version })))
+const Worker = Layer.unwrap(
+  Effect.map(HandlerModules.fromEnv, (handlers) =>
+    Layer.mergeAll(Strays.layer, banner, metrics).pipe(
+      Layer.provideMerge(WorkerPool.layer),
+      Layer.provideMerge(handlers),
+      Layer.provideMerge(Adapters.layer("worker")),
+      Layer.provideMerge(Loops.layer)
+    ))
+).pipe(Layer.provide(WorkerConfig.layerFromEnv({ role: "worker", version })))
 
 Main.run(Worker)
