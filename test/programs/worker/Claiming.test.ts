@@ -137,6 +137,48 @@ describe("ClaimLoop", () => {
       assert.strictEqual((yield* world.store.counts).byState.running, 2)
     }))
 
+  it.effect("two suspects do not begin side by side, and the second one has its turn", () =>
+    Effect.gen(function*() {
+      const world = yield* make()
+      const suspects = [yield* world.submit("work"), yield* world.submit("work")]
+      const type = (yield* world.job(suspects[0]!)).type
+      for (let n = 0; n < 2; n++) {
+        const lease = crypto.randomUUID() as LeaseId
+        yield* world.store.claim({
+          lease,
+          leaseMs: 1_000,
+          worker: "gone",
+          types: [type],
+          limit: 2,
+          freeSlots: 1,
+          bytes: 9
+        })
+        const row = (yield* world.store.look).leases.find((found) => found.lease === lease)
+        yield* world.store.reclaim([{ lease, token: row!.token }], { counted: true, lossesMax: 9 })
+        yield* TestClock.adjust(5_000)
+        yield* world.store.promote(10)
+      }
+      let most = 0
+      let running = 0
+      yield* world.start({
+        work: () =>
+          Effect.sync(() => {
+            running += 1
+            most = Math.max(most, running)
+          }).pipe(
+            Effect.andThen(Effect.sleep(2_000)),
+            Effect.ensuring(Effect.sync(() => {
+              running -= 1
+            }))
+          )
+      }, { slots: 4 })
+      yield* pass(4_500)
+      assert.strictEqual(most, 1)
+      for (const id of suspects) {
+        assert.strictEqual((yield* world.job(id)).state, "completed")
+      }
+    }))
+
   it.effect("delivered ids are claimed by id, and acknowledged when they are settled or dropped", () =>
     Effect.gen(function*() {
       const world = yield* make({
@@ -187,7 +229,10 @@ describe("ClaimLoop", () => {
       assert.strictEqual((yield* world.job(id)).deliveries, 1)
       assert.deepStrictEqual((yield* world.store.look).leases, [])
       const renewals = of(world, "renew").length
+      const asked = of(world, "claimIds").length
       yield* pass(5_000)
+      // What was dropped is not asked for again.
+      assert.strictEqual(of(world, "claimIds").length, asked)
       assert.strictEqual(of(world, "renew").length, renewals)
       yield* pool.stop
       const before = of(world, "claimIds").length
