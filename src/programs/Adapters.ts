@@ -5,7 +5,7 @@
  * services may come up in any order; one that can never be used (a wrong password, a newer schema) ends the start at
  * once. Nothing listens before the schema is there: a start that waits says so in the log.
  */
-import { type Config, Context, Effect, Layer, type Redacted, Schedule } from "effect"
+import { type Config, Context, Effect, Layer, Redacted, Schedule } from "effect"
 import * as EmbeddedPostgres from "../adapters/embedded/EmbeddedPostgres.ts"
 import * as Database from "../adapters/postgres/Database.ts"
 import * as DelayedJobsPostgres from "../adapters/postgres/DelayedJobsPostgres.ts"
@@ -15,8 +15,12 @@ import * as LeaseRegisterPostgres from "../adapters/postgres/LeaseRegisterPostgr
 import * as Migrations from "../adapters/postgres/Migrations.ts"
 import * as SessionsPostgres from "../adapters/postgres/SessionsPostgres.ts"
 import * as TransportPostgres from "../adapters/postgres/TransportPostgres.ts"
+import * as DelayedJobsRedis from "../adapters/redis/DelayedJobsRedis.ts"
+import * as LeaseRegisterRedis from "../adapters/redis/LeaseRegisterRedis.ts"
+import * as Redis from "../adapters/redis/Redis.ts"
+import { Loops } from "./process/Loops.ts"
 import * as StoreConfig from "./StoreConfig.ts"
-import type { Misconfigured } from "./Variables.ts"
+import * as Variables from "./Variables.ts"
 
 /** For the banner and `/stats`. */
 export class Adapters extends Context.Service<Adapters, {
@@ -76,21 +80,60 @@ const connected = Effect.fnUntraced(function*(program: string) {
   return { profile: config.profile._tag, database, store }
 })
 
+/** Leases and delays: in Redis where one is named, else in Postgres. */
+const coordination = Effect.fnUntraced(function*(program: string) {
+  const text = yield* Variables.text("DEADMAN_REDIS_URL")
+  if (text === null) {
+    return {
+      ports: Layer.merge(LeaseRegisterPostgres.layer, DelayedJobsPostgres.layer),
+      names: {},
+      apart: false
+    }
+  }
+  if (Redis.parse(text) === null) {
+    return yield* Variables.wrong("DEADMAN_REDIS_URL", "must look like redis://user:password@host:6379/0")
+  }
+  const redis = Redis.layer({ url: Redacted.make(text), name: `deadman-${program}` }).pipe(
+    Layer.catchTag(
+      "RedisRefused",
+      ({ message }) =>
+        Layer.effect(
+          Redis.Redis,
+          Effect.fail(Variables.wrong("DEADMAN_REDIS_URL", `is of no use: that Redis answers ${message}`))
+        )
+    )
+  )
+  const shown = Layer.effectDiscard(Effect.gen(function*() {
+    yield* (yield* Loops).addService("redis", (yield* Redis.Redis).isUp)
+  }))
+  return {
+    ports: Layer.mergeAll(LeaseRegisterRedis.layer, DelayedJobsRedis.layer, shown).pipe(Layer.provide(redis)),
+    names: { LeaseRegister: "Redis", DelayedJobs: "Redis (sorted set, filled from Postgres)" },
+    apart: true
+  }
+})
+
 const make = Effect.fnUntraced(function*(program: string) {
+  const chosen = yield* coordination(program)
   const { database, profile, store } = yield* connected(program)
   const ports = Layer.mergeAll(
     store,
-    LeaseRegisterPostgres.layer,
+    chosen.ports,
     TransportPostgres.layer,
-    DelayedJobsPostgres.layer,
     SessionsPostgres.layer,
     GuardedEffectsPostgres.layer
   ).pipe(Layer.provide(database))
-  return Layer.merge(ports, Layer.succeed(Adapters, { profile, names }))
+  return Layer.merge(
+    ports,
+    Layer.succeed(Adapters, {
+      profile: chosen.apart ? "scale" : profile,
+      names: { ...names, ...chosen.names }
+    })
+  )
 })
 
 export type Failed =
-  | Misconfigured
+  | Variables.Misconfigured
   | Config.ConfigError
   | StoreConfig.StoreFailed
   | EmbeddedPostgres.EmbeddedPostgresFailed

@@ -26,6 +26,9 @@ export class Loops extends Context.Service<Loops, {
   /** Says a reason for which the process is not ready, until it is cleared. */
   readonly setReason: (name: string, reason: string | null) => Effect.Effect<void>
   readonly reasons: Effect.Effect<ReadonlyArray<string>>
+  /** Names a service that is shown beside the store; without it everything goes on, only slower. */
+  readonly addService: (name: string, isUp: Effect.Effect<boolean>) => Effect.Effect<void>
+  readonly services: Effect.Effect<Readonly<Record<string, "up" | "away">>>
 }>()("deadman/programs/process/Loops") {}
 
 interface Entry {
@@ -37,6 +40,7 @@ interface Entry {
 const make = Effect.sync(() => {
   const loops = new Map<string, Entry>()
   const reasons = new Map<string, string>()
+  const services = new Map<string, Effect.Effect<boolean>>()
   const millis = (nanos: bigint) => Number(nanos / 1_000_000n)
 
   const register: Loops["Service"]["register"] = Effect.fnUntraced(function*(name, limitMs) {
@@ -67,7 +71,15 @@ const make = Effect.sync(() => {
           reasons.set(name, reason)
         }
       }),
-    reasons: Effect.sync(() => Array.from(reasons.values()))
+    reasons: Effect.sync(() => Array.from(reasons.values())),
+    addService: (name, isUp) =>
+      Effect.sync(() => {
+        services.set(name, isUp)
+      }),
+    services: Effect.map(
+      Effect.forEach(services, ([name, isUp]) => Effect.map(isUp, (up) => [name, up ? "up" : "away"] as const)),
+      (entries) => Object.fromEntries(entries)
+    )
   })
 })
 

@@ -143,7 +143,7 @@ const make = Effect.gen(function*() {
       ready: reasons.length === 0,
       reasons,
       loops: states,
-      services: { [storeName]: up ? "up" : "away" }
+      services: { [storeName]: up ? "up" : "away", ...(yield* loops.services) }
     }
     return answer
   })
