@@ -39,13 +39,16 @@ const install = Effect.map(
 const given = (variable: string) =>
   Config.option(Config.String(variable)).pipe(Effect.map(Option.filter((value) => value !== "")))
 
+const missing = (advice: string) =>
+  new ServiceFailed({ message: `${advice}; or set DEADMAN_TEST_INSTALL=1, and the tests try to install it` })
+
 const provideRedis = Effect.gen(function*() {
   const url = yield* given(redisVariable)
   if (Option.isSome(url)) return url.value
   const up = yield* portsUp
   if (Option.isSome(up) && Option.isSome(yield* Redis.ask(up.value.redis))) return `redis://127.0.0.1:${up.value.redis}`
   if (yield* install) yield* Redis.program
-  if (Option.isNone(yield* Redis.find)) return yield* new ServiceFailed({ message: Redis.advice })
+  if (Option.isNone(yield* Redis.find)) return yield* missing(Redis.advice)
   return (yield* RedisServer.start()).url
 })
 
@@ -55,8 +58,8 @@ const provideKafka = Effect.gen(function*() {
   const up = yield* portsUp
   if (Option.isSome(up) && (yield* Kafka.answers(up.value.kafka))) return `127.0.0.1:${up.value.kafka}`
   if (yield* install) yield* Kafka.jars
-  const missing = yield* Kafka.missing
-  if (Option.isSome(missing)) return yield* new ServiceFailed({ message: missing.value })
+  const lacks = yield* Kafka.missing
+  if (Option.isSome(lacks)) return yield* missing(lacks.value)
   const port = yield* freePort
   yield* KafkaServer.start({ port }).pipe(
     Effect.flatMap(({ createTopics }) => createTopics()),
