@@ -18,6 +18,7 @@ import * as TransportPostgres from "../adapters/postgres/TransportPostgres.ts"
 import * as DelayedJobsRedis from "../adapters/redis/DelayedJobsRedis.ts"
 import * as LeaseRegisterRedis from "../adapters/redis/LeaseRegisterRedis.ts"
 import * as Redis from "../adapters/redis/Redis.ts"
+import * as Flagged from "./process/Flagged.ts"
 import { Loops } from "./process/Loops.ts"
 import * as StoreConfig from "./StoreConfig.ts"
 import * as Variables from "./Variables.ts"
@@ -117,8 +118,7 @@ const make = Effect.fnUntraced(function*(program: string) {
   const chosen = yield* coordination(program)
   const { database, profile, store } = yield* connected(program)
   const ports = Layer.mergeAll(
-    store,
-    chosen.ports,
+    Flagged.layer.pipe(Layer.provide(store), Layer.provideMerge(chosen.ports)),
     TransportPostgres.layer,
     SessionsPostgres.layer,
     GuardedEffectsPostgres.layer
