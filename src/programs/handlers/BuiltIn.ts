@@ -43,5 +43,6 @@ export const make = Effect.map(GuardedEffects, (effects): Readonly<Record<string
   "always-fails": () => {
     throw new Error("always fails")
   },
-  "side-effect": ({ key, worker }, { claim }) => effects.once(claim, key, worker)
+  // Guarded by the job's id, not by its key: an Idempotency-Key may be used again once its time is over.
+  "side-effect": ({ id, worker }, { claim }) => Effect.asVoid(effects.once(claim, id, worker))
 }))
