@@ -18,6 +18,8 @@ import * as TransportPostgres from "../adapters/postgres/TransportPostgres.ts"
 import * as DelayedJobsRedis from "../adapters/redis/DelayedJobsRedis.ts"
 import * as LeaseRegisterRedis from "../adapters/redis/LeaseRegisterRedis.ts"
 import * as Redis from "../adapters/redis/Redis.ts"
+import type { DelayedJobs } from "../ports/DelayedJobs.ts"
+import type { LeaseRegister } from "../ports/LeaseRegister.ts"
 import * as Flagged from "./process/Flagged.ts"
 import { Loops } from "./process/Loops.ts"
 import * as StoreConfig from "./StoreConfig.ts"
@@ -81,8 +83,17 @@ const connected = Effect.fnUntraced(function*(program: string) {
   return { profile: config.profile._tag, database, store }
 })
 
+interface Coordination {
+  readonly ports: Layer.Layer<LeaseRegister | DelayedJobs, Variables.Misconfigured, Database.Database | Loops>
+  readonly names: Readonly<Record<string, string>>
+  /** Whether anything but Postgres is needed for it. */
+  readonly apart: boolean
+}
+
 /** Leases and delays: in Redis where one is named, else in Postgres. */
-const coordination = Effect.fnUntraced(function*(program: string) {
+const coordination = Effect.fnUntraced(function*(
+  program: string
+): Effect.fn.Return<Coordination, Variables.Misconfigured | Config.ConfigError> {
   const text = yield* Variables.text("DEADMAN_REDIS_URL")
   if (text === null) {
     return {
