@@ -190,11 +190,12 @@ const make = Effect.gen(function*() {
 
   const watchHealth = Effect.fnUntraced(function*({ healthy }: Subscription) {
     while (true) {
+      const well = yield* healthy
       yield* loops.setReason(
         "transport",
-        (yield* healthy) ? null : "hints do not arrive at present: jobs are found by looking, which is slower"
+        well ? null : "hints do not arrive at present: jobs are found by looking, which is slower"
       )
-      yield* Effect.sleep(healthEveryMs)
+      yield* Effect.sleep(well ? healthEveryMs : healthEveryMs / 10)
     }
   })
 
