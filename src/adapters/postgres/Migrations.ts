@@ -121,5 +121,3 @@ export const migrate = (url: Redacted.Redacted): Effect.Effect<void, MigrationEr
     Effect.scoped,
     Effect.catchTag("SqlError", (error) => Effect.fail(failed(error)))
   )
-
-export const layer = (url: Redacted.Redacted): Layer.Layer<never, MigrationError> => Layer.effectDiscard(migrate(url))
