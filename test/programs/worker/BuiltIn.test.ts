@@ -1,8 +1,12 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Layer } from "effect"
 import * as GuardedEffectsMemory from "../../../src/adapters/memory/GuardedEffectsMemory.ts"
+import { Epoch } from "../../../src/domain/Claim.ts"
+import type { JobId } from "../../../src/domain/JobId.ts"
+import { GuardedEffects } from "../../../src/ports/GuardedEffects.ts"
 import { JobStore } from "../../../src/ports/JobStore.ts"
 import * as BuiltIn from "../../../src/programs/handlers/BuiltIn.ts"
+import * as Ids from "../../support/Ids.ts"
 import { make, pass } from "../../support/WorkerWorld.ts"
 
 const started = Effect.gen(function*() {
@@ -68,11 +72,33 @@ describe("the built-in handlers", () => {
       assert.isAbove((yield* world.job(always)).attempts, 0)
     }))
 
-  it.effect("side-effect fires once per key, and tells a repeat from the first time", () =>
+  it.effect("side-effect is guarded by its job, whatever key the job has", () =>
     Effect.gen(function*() {
-      const world = yield* started
-      const id = yield* world.submit("side-effect")
-      yield* pass(500)
-      assert.strictEqual((yield* world.job(id)).result, "fired")
+      const guarded: Array<string> = []
+      const effects = GuardedEffects.of({
+        once: (claim, key) =>
+          Effect.sync(() => {
+            guarded.push(`${claim.id}:${key}`)
+            return "fired" as const
+          })
+      })
+      const handler = (yield* Effect.provideService(BuiltIn.make, GuardedEffects, effects))["side-effect"]!
+      const run = (id: JobId) => {
+        const claim = { id, epoch: Epoch.make(1), lease: Ids.leaseId() }
+        const job = {
+          id,
+          type: "side-effect",
+          payload: null,
+          attempt: 1,
+          delivery: 1,
+          key: "used again",
+          worker: "ada"
+        }
+        return handler(job, { claim, signal: new AbortController().signal }) as Effect.Effect<unknown>
+      }
+      const [one, two] = [Ids.jobId(), Ids.jobId()]
+      assert.isUndefined(yield* run(one))
+      yield* run(two)
+      assert.deepStrictEqual(guarded, [`${one}:${one}`, `${two}:${two}`])
     }))
 })
