@@ -5,12 +5,14 @@ import * as DelayedJobsMemory from "../../../src/adapters/memory/DelayedJobsMemo
 import * as JobStoreMemory from "../../../src/adapters/memory/JobStoreMemory.ts"
 import * as SessionsMemory from "../../../src/adapters/memory/SessionsMemory.ts"
 import * as TransportMemory from "../../../src/adapters/memory/TransportMemory.ts"
+import * as JobStorePostgres from "../../../src/adapters/postgres/JobStorePostgres.ts"
 import type { JobStore } from "../../../src/ports/JobStore.ts"
 import * as Loops from "../../../src/programs/process/Loops.ts"
 import * as Stopping from "../../../src/programs/process/Stopping.ts"
 import * as StatusView from "../../../src/programs/server/StatusView.ts"
 import * as GroupCommit from "../../../src/programs/submit/GroupCommit.ts"
 import * as FaultyStore from "../../support/FaultyStore.ts"
+import * as Postgres from "../../support/Postgres.ts"
 
 export interface Options {
   readonly token?: Redacted.Redacted
@@ -48,5 +50,15 @@ const over = <A>(store: Layer.Layer<A | JobStore>, options: Options) =>
   )
 
 export const layer = (options: Options = {}) => over(options.store ?? JobStoreMemory.layer, options)
+
+/** Over a fresh database of the run's Postgres. */
+export const layerPostgres = (options: Options = {}) =>
+  over(
+    JobStorePostgres.layer({ wake: true, keyTtlMs: 86_400_000 }).pipe(Layer.provide(Postgres.layer)),
+    options
+  )
+
+/** What is true whatever the store. */
+export const both = [["memory", layer()], ["postgres", layerPostgres()]] as const
 
 export const layerFaulty = (options: Options = {}) => over(FaultyStore.layer, options)
