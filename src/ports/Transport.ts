@@ -13,7 +13,8 @@
  * 5. A subscription outlives the loss of its connection: it comes back by itself and then says `Resumed` once, since
  *    wakes may have been missed.
  * 6. Undecodable messages are counted and skipped.
- * 7. Dead letters handed to `announceDead` are on their way out when it succeeds.
+ * 7. A job that is `ordered` is told by a wake `Ready`.
+ * 8. Dead letters handed to `announceDead` are on their way out when it succeeds.
  *
  * Buffers are bounded: a subscriber that does not take its wakes is told fewer of them, never none.
  */
@@ -55,6 +56,8 @@ export interface ReadyJob {
   readonly id: JobId
   readonly type: JobType
   readonly queue: QueueName
+  /** Its place is in the store's order, not behind what was published: it has a priority, or was taken back. */
+  readonly ordered?: boolean
 }
 
 export interface Subscription {

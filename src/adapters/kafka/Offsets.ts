@@ -1,0 +1,91 @@
+/**
+ * What of one partition is settled: which offset may be committed.
+ *
+ * Messages end in any order. What may be committed is the offset behind the
+ * longest run of ended ones from the beginning, never the newest ended one: a
+ * message in front of it that is still in work would be acknowledged with it.
+ *
+ * After a rebalance the broker gives again what was not committed. Messages that
+ * are known are not new then: they keep their state, so nothing runs again here.
+ */
+import type { JobId } from "../../domain/JobId.ts"
+
+export interface Entry {
+  readonly offset: number
+  readonly id: JobId | null
+  ended: boolean
+}
+
+export interface Offsets {
+  /**
+   * Writes a message down. The entry is in work until `ended`; `isNew` is false where it was known. An offset that is
+   * not behind the last one begins anew from there: the group goes on from another place, or the topic is another.
+   */
+  readonly admit: (offset: number, id: JobId | null) => { readonly entry: Entry; readonly isNew: boolean }
+  /** From the first that has not ended to the last that was admitted. */
+  readonly size: () => number
+  /** What may be committed, or `null` where nothing has changed. */
+  readonly committable: () => number | null
+  readonly committed: (offset: number) => void
+}
+
+export const make = (): Offsets => {
+  let entries: Array<Entry> = []
+  let head = 0
+  let known = new Map<number, Entry>()
+  /** Behind the last ended one of the run. */
+  let position = 0
+  let committedAt = 0
+  let last = Number.NEGATIVE_INFINITY
+
+  const advance = () => {
+    while (head < entries.length && entries[head]!.ended) {
+      position = entries[head]!.offset + 1
+      head += 1
+    }
+    if (head > 1_000 && head * 2 > entries.length) {
+      entries = entries.slice(head)
+      head = 0
+    }
+  }
+
+  const beginAt = (offset: number) => {
+    const before = known
+    known = new Map(entries.slice(head).map((entry) => [entry.offset, entry]))
+    for (const [at, entry] of before) {
+      if (!known.has(at)) {
+        known.set(at, entry)
+      }
+    }
+    entries = []
+    head = 0
+    position = offset
+    committedAt = offset
+  }
+
+  return {
+    admit: (offset, id) => {
+      if (last === Number.NEGATIVE_INFINITY || offset <= last) {
+        beginAt(offset)
+      }
+      last = offset
+      const before = known.get(offset)
+      known.delete(offset)
+      const isNew = before === undefined || before.id !== id
+      const entry = isNew ? { offset, id, ended: false } : before
+      entries.push(entry)
+      return { entry, isNew }
+    },
+    size: () => {
+      advance()
+      return entries.length - head
+    },
+    committable: () => {
+      advance()
+      return position > committedAt ? position : null
+    },
+    committed: (offset) => {
+      committedAt = Math.max(committedAt, offset)
+    }
+  }
+}

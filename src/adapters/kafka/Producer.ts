@@ -1,0 +1,164 @@
+/**
+ * The one producer of a process: gathers ids, sends them in batches, and comes back by itself.
+ *
+ * Whoever publishes waits for nothing: what is accepted is on its way, what does
+ * not get through is dropped, because its job is in the store and is found
+ * there. So there is no retry here that could outlast an outage, and no queue
+ * that could grow in one.
+ */
+import { Clock, Effect, type Scope } from "effect"
+import { type Kafka, Partitioners, type Producer } from "kafkajs"
+import type { JobId } from "../../domain/JobId.ts"
+import type { DeadLetter } from "../../ports/JobStore.ts"
+import * as Bell from "./Bell.ts"
+import * as Client from "./Client.ts"
+import * as Message from "./Message.ts"
+import * as Pace from "./Pace.ts"
+import * as Topics from "./Topics.ts"
+import * as Trouble from "./Trouble.ts"
+
+/** Ids that wait to be sent. */
+const waitingMax = 50_000
+const batchMax = 1_000
+const sendsMax = 2
+const sendMs = 5_000
+/** How long a dead letter waits for the connection. */
+const connectMs = 3_000
+const flushMs = 1_000
+
+export interface ReadyProducer {
+  /** Puts ids on their way. False while Kafka is away, or when too many wait. */
+  readonly offer: (ids: ReadonlyArray<JobId>) => boolean
+  /** Done when the brokers have them. */
+  readonly announceDead: (letters: ReadonlyArray<DeadLetter>) => Effect.Effect<void, Client.KafkaFailed>
+}
+
+export const make = Effect.fnUntraced(function*(
+  kafka: Kafka,
+  names: Client.Names
+): Effect.fn.Return<ReadyProducer, never, Scope.Scope> {
+  const clock = yield* Clock.Clock
+  const trouble = Trouble.make("publishing to Kafka", "workers find their jobs in Postgres meanwhile")
+  const pace = Pace.make({ perSecond: 20, burst: 20, full: 100 })
+  const arrived = Bell.make()
+  const wanted = Bell.make()
+  const changed = Bell.make()
+  const broken = Bell.make()
+  let waiting: Array<JobId> = []
+  let current: Producer | null = null
+  let sends = 0
+
+  const nowMs = () => Number(clock.monotonicTimeNanosUnsafe()) / 1e6
+
+  const sendBy = (producer: Producer, topic: string, values: ReadonlyArray<string>) =>
+    Client.call(
+      "sending",
+      sendMs,
+      () => producer.send({ topic, acks: -1, timeout: 3_000, messages: values.map((value) => ({ value })) })
+    ).pipe(
+      Effect.tapError(() =>
+        Effect.sync(() => {
+          if (current === producer) {
+            broken.ring()
+          }
+        })
+      )
+    )
+
+  /** One connection. Ends when a send has failed: kafkajs says of its errors too little to tell which of them pass. */
+  const connection = Effect.gen(function*() {
+    yield* Topics.ensure(kafka, names)
+    const producer = kafka.producer({
+      createPartitioner: Partitioners.DefaultPartitioner,
+      allowAutoTopicCreation: false
+    })
+    yield* Effect.addFinalizer(() =>
+      Effect.suspend(() => {
+        current = null
+        return Effect.ignore(Client.call("disconnecting", flushMs, () => producer.disconnect()))
+      })
+    )
+    yield* Client.call("connecting", 3_000, () => producer.connect())
+    current = producer
+    changed.ring()
+    yield* trouble.over
+    // A ring for the connection before is not for this one.
+    yield* broken.wait(0)
+    yield* broken.wait(Number.POSITIVE_INFINITY)
+    return yield* new Client.KafkaFailed({ doing: "publishing", cause: new Error("a send failed") })
+  }).pipe(Effect.scoped)
+
+  const connections = Effect.gen(function*() {
+    // A process that publishes nothing needs no connection.
+    yield* wanted.wait(Number.POSITIVE_INFINITY)
+    while (true) {
+      yield* Effect.catchCause(connection, (cause) => trouble.failed(Client.reasonOf(cause)))
+      waiting = []
+      yield* Effect.sleep(Math.min(1_000, 100 * 2 ** Math.min(trouble.count(), 5)))
+    }
+  })
+
+  const sending = Effect.gen(function*() {
+    while (true) {
+      if (waiting.length === 0) {
+        yield* arrived.wait(Number.POSITIVE_INFINITY)
+        continue
+      }
+      const producer = current
+      if (producer === null || sends >= sendsMax) {
+        yield* changed.wait(1_000)
+        continue
+      }
+      const ids = waiting.slice(0, batchMax)
+      waiting = waiting.slice(batchMax)
+      sends += 1
+      yield* Effect.forkChild(
+        sendBy(producer, names.ready, ids.map(Message.encode)).pipe(
+          Effect.catch((error) => Effect.logDebug(`${ids.length} ids were not published: ${error.message}`)),
+          Effect.ensuring(Effect.sync(() => {
+            sends -= 1
+            changed.ring()
+          }))
+        )
+      )
+      const waitMs = pace.spend(nowMs(), ids.length)
+      if (waitMs > 0) {
+        yield* Effect.sleep(waitMs)
+      }
+    }
+  })
+
+  const flushed = Effect.gen(function*() {
+    while (current !== null && (waiting.length > 0 || sends > 0)) {
+      yield* changed.wait(50)
+    }
+  })
+
+  yield* Effect.forkScoped(connections)
+  yield* Effect.forkScoped(sending)
+  yield* Effect.addFinalizer(() => Effect.timeoutOption(flushed, flushMs))
+
+  return {
+    offer: (ids) => {
+      wanted.ring()
+      if (trouble.count() > 0 || waiting.length + ids.length > waitingMax) {
+        return false
+      }
+      waiting = waiting.length === 0 ? [...ids] : waiting.concat(ids)
+      arrived.ring()
+      return true
+    },
+    announceDead: Effect.fnUntraced(function*(letters) {
+      wanted.ring()
+      const untilMs = nowMs() + connectMs
+      while (current === null && nowMs() < untilMs) {
+        yield* changed.wait(50)
+      }
+      const producer = current as Producer | null
+      if (producer === null) {
+        return yield* new Client.KafkaFailed({ doing: "connecting", cause: new Error(`not within ${connectMs} ms`) })
+      }
+      yield* sendBy(producer, names.dead, letters.map(Message.encodeDead))
+    })
+  }
+})

@@ -1,0 +1,69 @@
+/**
+ * `Transport` by Kafka for deliveries, and by another transport for wakes.
+ *
+ * Kafka spreads the ids of ordinary jobs over the workers. What must not queue
+ * behind its topic (`ordered`: a priority, a reclaim) and every other wake goes
+ * by the transport below, which is Postgres and always there. So without Kafka
+ * there are no deliveries, and nothing else is missing.
+ *
+ * The producer outlives the process's subscriptions: the layer's scope ends it.
+ */
+import { Effect, Layer, Queue } from "effect"
+import { type Delivery, type Subscription, Transport, TransportUnavailable } from "../../ports/Transport.ts"
+import * as Client from "./Client.ts"
+import * as Consumer from "./Consumer.ts"
+import * as Producer from "./Producer.ts"
+
+export type Options = Client.Options
+
+const make = Effect.fnUntraced(function*(options: Options) {
+  const wakes = yield* Transport
+  const kafka = yield* Client.make(options)
+  const names = Client.namesOf(options)
+  const producer = yield* Producer.make(kafka, names)
+
+  const publish: Transport["Service"]["publish"] = Effect.fnUntraced(function*(jobs) {
+    if (jobs.some(({ ordered }) => ordered === true)) {
+      yield* wakes.wake([{ _tag: "Ready" }])
+    }
+    const ids = jobs.flatMap(({ id, ordered }) => ordered === true ? [] : [id])
+    if (ids.length > 0 && !producer.offer(ids)) {
+      return yield* new TransportUnavailable({ operation: "publish", cause: new Error("Kafka takes none at present") })
+    }
+  })
+
+  const subscribe: Transport["Service"]["subscribe"] = Effect.fn("TransportKafka.subscribe")(function*({ worker }) {
+    const below = yield* wakes.subscribe({ worker })
+    if (!worker) {
+      return below
+    }
+    const deliveries = yield* Effect.acquireRelease(Queue.bounded<Delivery>(1), Queue.shutdown)
+    const consumer = yield* Consumer.make(kafka, names, deliveries)
+    const subscription: Subscription = {
+      wakes: below.wakes,
+      deliveries,
+      healthy: Effect.zipWith(below.healthy, consumer.healthy, (a, b) => a && b)
+    }
+    return subscription
+  })
+
+  const announceDead: Transport["Service"]["announceDead"] = Effect.fn("TransportKafka.announceDead")(
+    function*(letters) {
+      if (letters.length === 0) {
+        return
+      }
+      yield* producer.announceDead(letters).pipe(
+        Effect.mapError((cause) => new TransportUnavailable({ operation: "announceDead", cause }))
+      )
+      for (const { attempts, id, queue, reason, type } of letters) {
+        yield* Effect.logWarning("A job is dead").pipe(Effect.annotateLogs({ id, type, queue, reason, attempts }))
+      }
+    }
+  )
+
+  return Transport.of({ publish, wake: wakes.wake, subscribe, announceDead })
+})
+
+/** On top of the transport that wakes. */
+export const layer = (options: Options): Layer.Layer<Transport, never, Transport> =>
+  Layer.effect(Transport, make(options))
