@@ -155,6 +155,8 @@ export interface ClaimedJob {
   /** This delivery included: 1 on the first. */
   readonly deliveries: number
   readonly leaseLosses: number
+  /** From when it was due to this claim, by the store's clock. */
+  readonly waitedMs: number
   /** The caller's Idempotency-Key, if there was one. */
   readonly key: string | null
 }

@@ -47,10 +47,6 @@ const start = <E>(program: Effect.Effect<unknown, E>): void => {
   }
   process.on("SIGINT", onSignal)
   process.on("SIGTERM", onSignal)
-  // A promise that a handler left behind must not take down the jobs of others.
-  process.on("unhandledRejection", (reason) => {
-    process.stderr.write(`A rejected promise was handled by nobody: ${describe(Cause.die(reason))}\n`)
-  })
   fiber.addObserver((exit) => {
     if (Exit.isSuccess(exit) || (told !== null && Cause.hasInterruptsOnly(exit.cause))) {
       process.exit(0)

@@ -32,9 +32,11 @@ export const claimLaws: Steps.Laws = (it, pass) => {
         timeoutMs: 77,
         deliveries: 1,
         leaseLosses: 0,
+        waitedMs: claimed[0]?.waitedMs ?? -1,
         key: null
       }])
       const running = yield* Steps.read(job.id)
+      assert.strictEqual(claimed[0]?.waitedMs, (running.startedAtMs ?? 0) - running.runAtMs)
       assert.include(running, { state: "running", epoch: 1, deliveries: 1, worker: "grace", attempts: 0 })
       assert.isAtLeast(running.startedAtMs ?? -1, before)
     }))

@@ -119,5 +119,6 @@ export const asClaimed = (row: JobRow): ClaimedJob => ({
   timeoutMs: row.submitted.timeoutMs,
   deliveries: row.deliveries,
   leaseLosses: row.losses,
+  waitedMs: (row.startedAtMs ?? row.runAtMs) - row.runAtMs,
   key: row.submitted.key?.key ?? null
 })

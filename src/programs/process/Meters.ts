@@ -30,7 +30,7 @@ export type CounterName = keyof typeof counters
 
 const boundaries = [1, 2, 5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 30_000, 60_000, 300_000, 3_600_000]
 
-/** From when a job was due to when its handler started, both by the store's clock. */
+/** From when a job was due to its claim, both by the store's clock. */
 export const waitMs = Metric.histogram("deadman_wait_ms", {
   description: "Time between a job's being due and its claim, in milliseconds",
   boundaries

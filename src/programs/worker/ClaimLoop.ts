@@ -12,7 +12,7 @@
  * lease; what that cannot find is handed back by the heartbeat, since the claim
  * may still take effect.
  */
-import { Duration, Effect, Exit, Random } from "effect"
+import { type Context, Duration, Effect, Exit, Random } from "effect"
 import type { LeaseId } from "../../domain/Claim.ts"
 import type { ClaimedJob, JobType } from "../../domain/Job.ts"
 import type { JobId } from "../../domain/JobId.ts"
@@ -68,6 +68,7 @@ export const make = (options: {
   /** Whether outcomes pile up. */
   readonly full: () => boolean
   readonly loop: Loop
+  readonly context: Context.Context<never>
 }): ClaimLoop => {
   const { deliveries, leases, now, slots, store } = options
   const look = Signal.make()
@@ -100,6 +101,9 @@ export const make = (options: {
       return Effect.void
     }
     slots.offer(leases.adopt({ id: lease, leaseMs: options.leaseMs, sentMs }, jobs, now()), first)
+    for (const job of jobs) {
+      Meters.waitMs.updateUnsafe(job.waitedMs, options.context)
+    }
     return Meters.add("claimed", jobs.length)
   }
 

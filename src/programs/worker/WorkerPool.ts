@@ -143,7 +143,8 @@ const make = Effect.gen(function*() {
     now,
     drawLease,
     full: settler.full,
-    loop: yield* loops.register("claim", loopLimitMs)
+    loop: yield* loops.register("claim", loopLimitMs),
+    context
   })
 
   const session = Effect.map(Meters.read, (counters): Session => ({

@@ -89,7 +89,7 @@ const taking = `o AS MATERIALIZED (
         settled_epoch = CASE WHEN j.lease IS NULL THEN j.settled_epoch ELSE j.epoch END,
         settled_lease = coalesce(j.lease, j.settled_lease)
     WHERE j.id = ANY (ARRAY(SELECT id FROM e)) AND EXISTS (SELECT 1 FROM l)
-    RETURNING j.id, j.epoch, j.route, j.attempts, j.deliveries, j.losses
+    RETURNING j.id, j.epoch, j.route, j.attempts, j.deliveries, j.losses, j.started_at_ms, j.run_at_ms
   ),
   ${
   tallies(

@@ -15,6 +15,8 @@ import type { DatabaseFailed } from "../Database.ts"
 export interface StoreOptions {
   /** Whether workers are woken by the statements themselves, because the transport is Postgres too. */
   readonly wake: boolean
+  /** Whether what becomes ready in its turn is published by id, so that submits and promotions do not wake for it. */
+  readonly queued?: boolean
   /** How long a key outlives the end of its job. */
   readonly keyTtlMs: number
 }
@@ -78,7 +80,7 @@ export const journals = (entries: string): string =>
 /** The columns of `ClaimedRow`, of a job `j`, its route `r` and its body `b`. */
 export const claimedColumns =
   `j.id, j.epoch, r.type, r.queue, b.payload, j.attempts, b.max_attempts, b.backoff, b.timeout_ms, j.deliveries,
-   j.losses, b.key`
+   j.losses, (j.started_at_ms - j.run_at_ms)::float8 AS waited_ms, b.key`
 
 /** One row of `body`, found by its key whatever the planner believes about the size of the table. */
 export const bodyOf = (job: string): string =>
@@ -96,6 +98,7 @@ export interface ClaimedRow {
   readonly timeout_ms: number | null
   readonly deliveries: number
   readonly losses: number
+  readonly waited_ms: number
   readonly key: string | null
 }
 
@@ -112,5 +115,6 @@ export const toClaimedJob = (row: ClaimedRow): ClaimedJob => ({
   timeoutMs: row.timeout_ms,
   deliveries: row.deliveries,
   leaseLosses: row.losses,
+  waitedMs: row.waited_ms,
   key: row.key
 })
