@@ -183,7 +183,13 @@ export interface Counts {
 }
 
 export interface Promoted {
-  readonly jobs: ReadonlyArray<{ readonly id: JobId; readonly type: JobType; readonly queue: Queue }>
+  readonly jobs: ReadonlyArray<{
+    readonly id: JobId
+    readonly type: JobType
+    readonly queue: Queue
+    /** It has a priority, or was taken back: it does not queue behind what was published. */
+    readonly ordered: boolean
+  }>
   /** How long until the next one is due; `null` where nothing waits. */
   readonly nextInMs: number | null
   /** Whether the store has woken the workers itself. */

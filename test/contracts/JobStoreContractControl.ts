@@ -291,10 +291,23 @@ export const controlLaws: Steps.Laws = (it, pass) => {
       assert.deepStrictEqual(answers.flatMap(({ jobs }) => jobs), [{
         id: due!.id,
         type: due!.type,
-        queue: due!.queue
+        queue: due!.queue,
+        ordered: false
       }])
       assert.lengthOf(yield* Steps.take(due!), 1)
       assert.lengthOf(yield* Steps.take(far!), 0)
+    }))
+
+  it.effect("3: a promoted job that has a priority or was taken back keeps the store's order", () =>
+    Effect.gen(function*() {
+      const store = yield* JobStore
+      const lost = yield* Steps.submitted()
+      yield* Steps.lapsed((yield* Steps.held(pass, lost)).claim.lease)
+      const [first] = yield* Steps.submittedAll(1, { runAtMs: (yield* store.now) + 100, priority: 1 })
+      yield* pass(300)
+      const { jobs } = yield* store.promoteIds([first!.id, lost.id])
+      const ordered = jobs.filter((job) => job.ordered).map(({ id }) => id)
+      assert.sameMembers(ordered, [first!.id, lost.id])
     }))
 
   it.effect("15: upcoming answers what waits within the length, earliest first, and changes nothing", () =>

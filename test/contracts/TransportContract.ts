@@ -138,6 +138,22 @@ export const suite = <R, E>(
         assert.isBelow(taken.length, 50)
       }).pipe(Effect.scoped), 60_000)
 
+    it.effect("a job that keeps the store's order is told by a wake", () =>
+      Effect.gen(function*() {
+        const transport = yield* Transport
+        const one = yield* subscriber()
+        const ordered = job()
+        yield* transport.publish([{ ...ordered, ordered: true }])
+        yield* eventually(
+          "a wake",
+          Effect.sync(() =>
+            one.told("Ready") > 0
+          ),
+          within
+        )
+        assert.notInclude(one.ids, ordered.id)
+      }).pipe(Effect.scoped), 60_000)
+
     it.effect("a subscription is healthy", () =>
       Effect.gen(function*() {
         const { subscription } = yield* subscriber()
@@ -170,9 +186,7 @@ export const suite = <R, E>(
           yield* transport.publish(jobs)
           yield* eventually(
             "a first delivery",
-            Effect.sync(() =>
-              first.ids.length > 0
-            ),
+            Effect.sync(() => first.ids.length > 0),
             within
           )
           const kept = first.ids[0]!

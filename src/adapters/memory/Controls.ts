@@ -57,7 +57,12 @@ export const make = (tables: Tables.Tables): Pick<JobStore["Service"], Control> 
       null
     )
     return {
-      jobs: rows.map(({ submitted: { id, queue, type } }) => ({ id, type, queue })),
+      jobs: rows.map(({ losses, submitted: { id, priority, queue, type } }) => ({
+        id,
+        type,
+        queue,
+        ordered: priority !== 0 || losses > 0
+      })),
       nextInMs: next === null ? null : Math.max(0, next - nowMs),
       announced: false
     }

@@ -29,10 +29,12 @@ const make = Effect.fnUntraced(function*(delivering: boolean) {
 
   const publish: Transport["Service"]["publish"] = (jobs) =>
     Effect.sync(() => {
-      if (delivering) {
-        Queue.offerAllUnsafe(waiting, jobs.map(({ id }) => id))
-      } else if (jobs.length > 0) {
+      const told = delivering ? jobs.filter(({ ordered }) => ordered === true) : jobs
+      if (told.length > 0) {
         tell([{ _tag: "Ready" }])
+      }
+      if (delivering) {
+        Queue.offerAllUnsafe(waiting, jobs.flatMap(({ id, ordered }) => ordered === true ? [] : [id]))
       }
     })
 

@@ -17,6 +17,8 @@ export interface StoredJob {
   readonly id: JobId
   readonly type: JobType
   readonly queue: Queue
+  /** It has a priority: it does not queue behind what was published. */
+  readonly ordered: boolean
   readonly createdAtMs: number
   readonly runAtMs: number
 }

@@ -105,7 +105,14 @@ const make = Effect.gen(function*() {
     entries.flatMap(({ job }, index) => {
       const answer = answers[index]
       return answer?._tag === "Created"
-        ? [{ id: job.id, type: job.type, queue: job.queue, createdAtMs: answer.createdAtMs, runAtMs: answer.runAtMs }]
+        ? [{
+          id: job.id,
+          type: job.type,
+          queue: job.queue,
+          ordered: job.priority !== 0,
+          createdAtMs: answer.createdAtMs,
+          runAtMs: answer.runAtMs
+        }]
         : []
     })
 

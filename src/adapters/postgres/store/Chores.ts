@@ -34,10 +34,10 @@ const promoteSql = (wake: boolean, due: string) =>
      UPDATE deadman.job j SET rank = j.run_at_ms - j.priority * r.step_ms, wait_ms = NULL
      FROM deadman.route r
      WHERE j.id = ANY (ARRAY(SELECT id FROM d)) AND r.id = j.route AND j.wait_ms IS NOT NULL
-     RETURNING j.id, r.type, r.queue
+     RETURNING j.id, r.type, r.queue, j.priority <> 0 OR j.losses > 0 AS ordered
    ),
    ${wakes(wake, `SELECT 'r' AS kind FROM u`)}
-   SELECT s.next_in_ms, (SELECT count(*)::int FROM n) AS woken, id, u.type, u.queue
+   SELECT s.next_in_ms, (SELECT count(*)::int FROM n) AS woken, id, u.type, u.queue, u.ordered
    FROM (
      SELECT (SELECT min(wait_ms) FROM deadman.job WHERE wait_ms > deadman.statement_ms())::float8
               - deadman.now_ms()::float8 AS next_in_ms
@@ -59,6 +59,7 @@ interface PromotedRow {
   readonly id: string | null
   readonly type: string
   readonly queue: string
+  readonly ordered: boolean
 }
 
 // $1 withinMs, $2 fromMs, $3 the limit.
@@ -168,8 +169,8 @@ type Chores = Pick<JobStore["Service"], "promote" | "promoteIds" | "upcoming" | 
 
 export const make = (db: Database["Service"], options: StoreOptions): Chores => {
   const statements = {
-    promote: promoteSql(options.wake, dueSql),
-    promoteIds: promoteSql(options.wake, dueAmongSql)
+    promote: promoteSql(options.wake && options.queued !== true, dueSql),
+    promoteIds: promoteSql(options.wake && options.queued !== true, dueAmongSql)
   }
   /** Where the walks are; `null` at their beginning. */
   let jobsFrom: string | null = null
@@ -178,8 +179,8 @@ export const make = (db: Database["Service"], options: StoreOptions): Chores => 
   let walks = 0
 
   const toPromoted = (rows: ReadonlyArray<PromotedRow>, limit: number): Promoted => {
-    const jobs = rows.flatMap(({ id, queue, type }) =>
-      id === null ? [] : [{ id: id as JobId.JobId, type: type as JobType, queue: queue as Queue }]
+    const jobs = rows.flatMap(({ id, ordered, queue, type }) =>
+      id === null ? [] : [{ id: id as JobId.JobId, type: type as JobType, queue: queue as Queue, ordered }]
     )
     const nextInMs = rows[0]?.next_in_ms ?? null
     return {

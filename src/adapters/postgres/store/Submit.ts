@@ -360,7 +360,7 @@ export const make = (db: Db, options: StoreOptions): Pick<JobStore["Service"], "
     }
     return {
       answers: jobs.map((job): Submitted => answers.get(job) ?? { _tag: "KeyLocked" }),
-      announced: options.wake
+      announced: options.wake && options.queued !== true
     }
   })
 

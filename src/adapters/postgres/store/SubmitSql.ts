@@ -55,12 +55,14 @@ const job = (from: string) =>
      RETURNING id, route, rank, wait_ms
    )`
 
-const ending = (wake: boolean) =>
+const ending = ({ queued = false, wake }: StoreOptions) =>
   `${tallies(`SELECT route, 0 AS state, count(*) AS n FROM j GROUP BY route`)},
    ${
     wakes(
       wake,
-      `SELECT CASE WHEN j.rank IS NOT NULL THEN 'r' WHEN j.wait_ms <= s.now + ${dueSoonMs} THEN 'd' END AS kind
+      `SELECT CASE WHEN j.rank IS NOT NULL THEN ${
+        queued ? "NULL" : "'r'"
+      } WHEN j.wait_ms <= s.now + ${dueSoonMs} THEN 'd' END AS kind
        FROM j CROSS JOIN s`
     )
   }`
@@ -78,13 +80,13 @@ export const make = (options: StoreOptions) => ({
   plain: `WITH ${entries(false)},
     ${body(`x WHERE x.route IS NOT NULL`, "")},
     ${job(`x WHERE x.route IS NOT NULL`)},
-    ${ending(options.wake)}
+    ${ending(options)}
     ${answer("NULL::int[]")}`,
 
   careful: `WITH ${entries(true)},
     ${body(`x WHERE x.route IS NOT NULL ORDER BY x.id`, "ON CONFLICT (id) DO NOTHING")},
     ${job(`x JOIN b ON b.id = x.id`)},
-    ${ending(options.wake)}
+    ${ending(options)}
     ${answer(missing)}`,
 
   keyed: keyed(options, false),
@@ -103,7 +105,7 @@ function keyed(options: StoreOptions, careful: boolean): string {
     ),
     ${body(`x JOIN k ON k.job = x.id`, "")},
     ${job(`x JOIN k ON k.job = x.id`)},
-    ${ending(options.wake)}
+    ${ending(options)}
     ${answer(missing)}`
 }
 
