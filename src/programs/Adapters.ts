@@ -7,6 +7,7 @@
  */
 import { type Config, Context, Effect, Layer, Redacted, Schedule } from "effect"
 import * as EmbeddedPostgres from "../adapters/embedded/EmbeddedPostgres.ts"
+import * as TransportKafka from "../adapters/kafka/TransportKafka.ts"
 import * as Database from "../adapters/postgres/Database.ts"
 import * as DelayedJobsPostgres from "../adapters/postgres/DelayedJobsPostgres.ts"
 import * as GuardedEffectsPostgres from "../adapters/postgres/GuardedEffectsPostgres.ts"
@@ -20,6 +21,7 @@ import * as LeaseRegisterRedis from "../adapters/redis/LeaseRegisterRedis.ts"
 import * as Redis from "../adapters/redis/Redis.ts"
 import type { DelayedJobs } from "../ports/DelayedJobs.ts"
 import type { LeaseRegister } from "../ports/LeaseRegister.ts"
+import type { Transport } from "../ports/Transport.ts"
 import * as Flagged from "./process/Flagged.ts"
 import { Loops } from "./process/Loops.ts"
 import * as StoreConfig from "./StoreConfig.ts"
@@ -68,7 +70,7 @@ const urlOf = (profile: StoreConfig.Profile) =>
     : Effect.map(EmbeddedPostgres.acquire({ dataDir: profile.dataDir }), ({ url }) => url)
 
 /** The database of the chosen profile, brought up to date, and the rest of its configuration. */
-const connected = Effect.fnUntraced(function*(program: string) {
+const connected = Effect.fnUntraced(function*(program: string, queued: boolean) {
   const config = yield* StoreConfig.fromEnv
   const url = yield* urlOf(config.profile)
   yield* migrated(url)
@@ -79,7 +81,7 @@ const connected = Effect.fnUntraced(function*(program: string) {
     hotTimeoutMs: config.statementMs,
     applicationName: `deadman-${program}`
   })
-  const store = JobStorePostgres.layer({ wake: true, keyTtlMs: config.keyTtlMs })
+  const store = JobStorePostgres.layer({ wake: true, queued, keyTtlMs: config.keyTtlMs })
   return { profile: config.profile._tag, database, store }
 })
 
@@ -125,20 +127,57 @@ const coordination = Effect.fnUntraced(function*(
   }
 })
 
+interface Carrying {
+  readonly transport: Layer.Layer<Transport, never, Database.Database | Loops>
+  readonly names: Readonly<Record<string, string>>
+  /** Whether ids are published for what becomes ready in its turn. */
+  readonly queued: boolean
+}
+
+/** `host:port`, with commas between. */
+const brokersOf = (text: string): ReadonlyArray<string> | null => {
+  const brokers = text.split(",").map((broker) => broker.trim())
+  return brokers.every((broker) => /^[^\s:/@]+:[0-9]{1,5}$/.test(broker)) ? brokers : null
+}
+
+/** Deliveries: by Kafka where brokers are named. Wakes go by Postgres in any case. */
+const carrying: Effect.Effect<Carrying, Variables.Misconfigured | Config.ConfigError> = Effect.gen(function*() {
+  const text = yield* Variables.text("DEADMAN_KAFKA_BROKERS")
+  if (text === null) {
+    return { transport: TransportPostgres.layer, names: {}, queued: false }
+  }
+  const brokers = brokersOf(text)
+  if (brokers === null) {
+    return yield* Variables.wrong("DEADMAN_KAFKA_BROKERS", "must look like host:9092,other:9092")
+  }
+  const shown = Layer.effectDiscard(Effect.gen(function*() {
+    yield* (yield* Loops).addService("kafka", (yield* TransportKafka.Brokers).isUp)
+  }))
+  return {
+    transport: shown.pipe(
+      Layer.provideMerge(TransportKafka.layer({ brokers })),
+      Layer.provide(TransportPostgres.layer)
+    ),
+    names: { Transport: "Kafka (ids), Postgres (LISTEN/NOTIFY for wakes)" },
+    queued: true
+  }
+})
+
 const make = Effect.fnUntraced(function*(program: string) {
   const chosen = yield* coordination(program)
-  const { database, profile, store } = yield* connected(program)
+  const carried = yield* carrying
+  const { database, profile, store } = yield* connected(program, carried.queued)
   const ports = Layer.mergeAll(
     Flagged.layer.pipe(Layer.provide(store), Layer.provideMerge(chosen.ports)),
-    TransportPostgres.layer,
+    carried.transport,
     SessionsPostgres.layer,
     GuardedEffectsPostgres.layer
   ).pipe(Layer.provide(database))
   return Layer.merge(
     ports,
     Layer.succeed(Adapters, {
-      profile: chosen.apart ? "scale" : profile,
-      names: { ...names, ...chosen.names }
+      profile: chosen.apart || carried.queued ? "scale" : profile,
+      names: { ...names, ...chosen.names, ...carried.names }
     })
   )
 })
@@ -151,6 +190,6 @@ export type Failed =
 
 export const layer = (program: "server" | "worker") => Layer.unwrap(make(program))
 
-/** Only the store, and the database behind it for who counts its rows. */
+/** Only the store, which wakes for all that becomes ready since nobody publishes, and the database behind it for who counts its rows. */
 export const storeLayer = (program: string) =>
-  Layer.unwrap(Effect.map(connected(program), ({ database, store }) => Layer.provideMerge(store, database)))
+  Layer.unwrap(Effect.map(connected(program, false), ({ database, store }) => Layer.provideMerge(store, database)))

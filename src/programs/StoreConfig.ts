@@ -35,11 +35,6 @@ export const fromEnv: Effect.Effect<StoreConfig, Variables.Misconfigured | Confi
   function*() {
     const given = yield* Variables.text("DEADMAN_DATABASE_URL")
     const dataDir = yield* Variables.text("DEADMAN_DATA_DIR")
-    for (const name of ["DEADMAN_KAFKA_BROKERS"]) {
-      if ((yield* Variables.text(name)) !== null) {
-        return yield* Variables.wrong(name, "is not built yet: unset it, and Postgres does its work")
-      }
-    }
     if (given !== null && !isPostgres(given)) {
       return yield* Variables.wrong(
         "DEADMAN_DATABASE_URL",

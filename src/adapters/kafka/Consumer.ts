@@ -43,6 +43,8 @@ const garbage = Metric.counter("deadman_garbage_messages_total", {
 
 export interface ReadyConsumer {
   readonly healthy: Effect.Effect<boolean>
+  /** Whether the last try to take part went well, as far as is known. */
+  readonly answers: () => boolean
 }
 
 export const make = Effect.fnUntraced(function*(
@@ -242,5 +244,6 @@ export const make = Effect.fnUntraced(function*(
   yield* Effect.forkScoped(sessions)
   yield* Effect.forkScoped(deliver)
 
-  return { healthy: Effect.sync(() => joined && nowMs() - heardMs < healthyMs) }
+  const answers = () => joined ? nowMs() - heardMs < healthyMs : trouble.count() === 0
+  return { healthy: Effect.sync(() => joined && answers()), answers }
 })

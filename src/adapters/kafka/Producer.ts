@@ -29,6 +29,8 @@ const flushMs = 1_000
 export interface ReadyProducer {
   /** Puts ids on their way. False while Kafka is away, or when too many wait. */
   readonly offer: (ids: ReadonlyArray<JobId>) => boolean
+  /** Whether the last try to publish went well, as far as is known. */
+  readonly answers: () => boolean
   /** Done when the brokers have them. */
   readonly announceDead: (letters: ReadonlyArray<DeadLetter>) => Effect.Effect<void, Client.KafkaFailed>
 }
@@ -148,6 +150,7 @@ export const make = Effect.fnUntraced(function*(
       arrived.ring()
       return true
     },
+    answers: () => trouble.count() === 0,
     announceDead: Effect.fnUntraced(function*(letters) {
       wanted.ring()
       const untilMs = nowMs() + connectMs

@@ -8,7 +8,7 @@
  *
  * The producer outlives the process's subscriptions: the layer's scope ends it.
  */
-import { Effect, Layer, Queue } from "effect"
+import { Context, Effect, Layer, Queue } from "effect"
 import { type Delivery, type Subscription, Transport, TransportUnavailable } from "../../ports/Transport.ts"
 import * as Client from "./Client.ts"
 import * as Consumer from "./Consumer.ts"
@@ -16,11 +16,18 @@ import * as Producer from "./Producer.ts"
 
 export type Options = Client.Options
 
+/** What of Kafka can be seen from here. */
+export class Brokers extends Context.Service<Brokers, {
+  /** Whether they answer, as far as this process has asked them. */
+  readonly isUp: Effect.Effect<boolean>
+}>()("deadman/adapters/kafka/TransportKafka/Brokers") {}
+
 const make = Effect.fnUntraced(function*(options: Options) {
   const wakes = yield* Transport
   const kafka = yield* Client.make(options)
   const names = Client.namesOf(options)
   const producer = yield* Producer.make(kafka, names)
+  const consumers = new Set<Consumer.ReadyConsumer>()
 
   const publish: Transport["Service"]["publish"] = Effect.fnUntraced(function*(jobs) {
     if (jobs.some(({ ordered }) => ordered === true)) {
@@ -39,6 +46,10 @@ const make = Effect.fnUntraced(function*(options: Options) {
     }
     const deliveries = yield* Effect.acquireRelease(Queue.bounded<Delivery>(1), Queue.shutdown)
     const consumer = yield* Consumer.make(kafka, names, deliveries)
+    yield* Effect.acquireRelease(
+      Effect.sync(() => consumers.add(consumer)),
+      () => Effect.sync(() => consumers.delete(consumer))
+    )
     const subscription: Subscription = {
       wakes: below.wakes,
       deliveries,
@@ -61,9 +72,13 @@ const make = Effect.fnUntraced(function*(options: Options) {
     }
   )
 
-  return Transport.of({ publish, wake: wakes.wake, subscribe, announceDead })
+  return Context.make(Transport, Transport.of({ publish, wake: wakes.wake, subscribe, announceDead })).pipe(
+    Context.add(Brokers, {
+      isUp: Effect.sync(() => producer.answers() && [...consumers].every((consumer) => consumer.answers()))
+    })
+  )
 })
 
 /** On top of the transport that wakes. */
-export const layer = (options: Options): Layer.Layer<Transport, never, Transport> =>
-  Layer.effect(Transport, make(options))
+export const layer = (options: Options): Layer.Layer<Transport | Brokers, never, Transport> =>
+  Layer.effectContext(make(options))
