@@ -5,7 +5,7 @@
  * `SubmitBody.ts` decodes what is posted, by hand and strictly, since that is the hot path.
  */
 import { Schema } from "effect"
-import { HttpApi, HttpApiEndpoint, HttpApiGroup, HttpApiSchema, HttpApiSecurity, OpenApi } from "effect/http-api"
+import { HttpApi, HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
 import { Backoff } from "../../domain/Backoff.ts"
 import {
   attemptDefault,
@@ -256,5 +256,3 @@ export class Api extends HttpApi.make("deadman").add(Jobs).add(System).annotateM
   title: "Deadman",
   description: "A distributed job scheduler. JSON in snake_case; every timestamp is milliseconds since the epoch."
 })) {}
-
-export const bearer = HttpApiSecurity.bearer

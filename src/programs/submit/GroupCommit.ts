@@ -69,7 +69,13 @@ const make = Effect.gen(function*() {
   let unanswered = 0
   const answered = yield* Latch.make()
 
-  const unavailable = (reason: SubmitUnavailable["reason"]) => new SubmitUnavailable({ reason })
+  // Made once: an error draws its stack, and one is asked for with each entry.
+  const refusals = {
+    full: new SubmitUnavailable({ reason: "full" }),
+    stopping: new SubmitUnavailable({ reason: "stopping" }),
+    store: new SubmitUnavailable({ reason: "store" })
+  }
+  const unavailable = (reason: SubmitUnavailable["reason"]) => refusals[reason]
   const isLate = (entry: Lane.Entry) => clock.monotonicTimeNanosUnsafe() >= entry.deadlineNanos
 
   /** Sends the same jobs again while it is not known what became of them and somebody still waits. */
