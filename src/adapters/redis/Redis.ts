@@ -272,7 +272,7 @@ const make = Effect.fnUntraced(function*(
       if (what === "lost") {
         sinceMs = now()
         yield* Effect.sleep(sayAfterMs)
-        if (client.status !== "ready" && !said) {
+        if (!said && client.status !== "ready" && now() - lostMs >= sayAfterMs / 2) {
           said = true
           yield* Effect.logWarning(
             `redis does not answer (${lastError}): until it does, leases are looked up in Postgres and what is due is ` +

@@ -25,6 +25,8 @@ const batch = 1_000
 const fillMax = 100_000
 /** Whoever fills has so long; others fill meanwhile only if it was lost again. */
 const fillingMs = 10_000
+/** After a fill there is something new to look at, and one that is lost again at once is not repeated without a pause. */
+const filledPauseMs = 100
 /** Between two scans where an index makes promotion punctual, and how far ahead of itself a scan looks. */
 const scanEveryMs = 2_000
 const aheadMs = 5_000
@@ -79,6 +81,8 @@ export const make = Effect.gen(function*() {
   /** One page. Answers whether there is another. */
   const fill = Effect.gen(function*() {
     if (filling === null) {
+      // What became due since the index lost it is in no fill.
+      yield* scan
       filling = { fromMs: null, left: fillMax }
     }
     const { fromMs, left } = filling
@@ -106,9 +110,13 @@ export const make = Effect.gen(function*() {
       yield* publish(yield* store.promoteIds(due.ids))
       yield* delayed.forget(due.ids)
     }
-    const more = (filling !== null || due.wantsFill) && (yield* fill)
+    const fills = filling !== null || due.wantsFill
+    const more = fills && (yield* fill)
     yield* back
-    return more || due.ids.length === batch ? 0 : due.nextMs === null ? Infinity : Math.max(0, due.nextMs - nowMs)
+    if (more || due.ids.length === batch) {
+      return 0
+    }
+    return fills ? filledPauseMs : due.nextMs === null ? Infinity : Math.max(0, due.nextMs - nowMs)
   }).pipe(Effect.catchTag("DelayedJobsUnavailable", (error) => Effect.as(lost(error), Infinity)))
 
   /** The scan beside an index. Answers how long until the next one. */
