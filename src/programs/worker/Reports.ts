@@ -1,10 +1,11 @@
-/** Tells people who this process is and what it does: within five seconds of a change, and every fifteen without one. */
+/** Tells people who this process is and what it does: within two and a half seconds of a change, and every fifteen without one. */
 import { Effect } from "effect"
 import { type Session, type Sessions, SessionsUnavailable } from "../../ports/Sessions.ts"
 import * as Deadline from "./Deadline.ts"
 import * as Outage from "./Outage.ts"
 
-const lookEveryMs = 5_000
+/** `/stats` is at most five seconds behind, and reads these every second and a half. */
+const lookEveryMs = 2_500
 const sayEveryMs = 15_000
 const deadlineMs = 3_000
 

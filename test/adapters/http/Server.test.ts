@@ -75,6 +75,8 @@ it.layer(Subject.layer(), { excludeTestServices: true })("HTTP server", (it) => 
       const { body, status } = yield* (yield* client).send("GET", "/openapi.json")
       assert.strictEqual(status, 200)
       assert.match(body.openapi, /^3\.1\./)
+      assert.deepStrictEqual(body.components.securitySchemes.token, { type: "http", scheme: "bearer" })
+      assert.deepStrictEqual(body.security, [{}, { token: [] }])
       const text = JSON.stringify(body)
       for (const code of codeNames) {
         assert.include(text, `"${code}"`)
