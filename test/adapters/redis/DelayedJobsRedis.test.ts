@@ -1,7 +1,73 @@
+import { assert, it } from "@effect/vitest"
+import { Effect, Exit, Layer } from "effect"
+import { DelayedJobs } from "../../../src/ports/DelayedJobs.ts"
 import * as DelayedJobsContract from "../../contracts/DelayedJobsContract.ts"
+import { eventually } from "../../support/Eventually.ts"
+import * as Ids from "../../support/Ids.ts"
 import * as Redis from "../../support/Redis.ts"
 import * as TestServers from "../../support/TestServers.ts"
 
 TestServers.describeWithRedis("DelayedJobsRedis", () => {
   DelayedJobsContract.suite("redis", Redis.shared)
+
+  it.layer(Redis.onServer.pipe(Layer.provideMerge(Redis.server())), {
+    excludeTestServices: true,
+    timeout: "60 seconds"
+  })(
+    "on a server of its own",
+    (it) => {
+      const t0 = 4_000_000_000_000
+
+      const filled = Effect.gen(function*() {
+        const index = yield* DelayedJobs
+        const id = Ids.jobId()
+        yield* index.schedule([{ id, runAtMs: t0 }])
+        yield* index.filled(t0 + 1_000)
+        assert.deepStrictEqual(yield* index.due(t0, 10), { ids: [id], nextMs: null, wantsFill: false })
+      })
+
+      it.effect("wants to be filled when everything is lost, or only its own", () =>
+        Effect.gen(function*() {
+          const server = yield* Redis.Server
+          const index = yield* DelayedJobs
+          for (const loss of [server.flushAll, Effect.asVoid(server.call("DEL", "deadman:due"))]) {
+            yield* filled
+            yield* loss
+            assert.deepStrictEqual(yield* index.due(t0, 10), { ids: [], nextMs: null, wantsFill: true })
+          }
+        }))
+
+      it.effect("wants to be filled after a restart from an older file", () =>
+        Effect.gen(function*() {
+          const server = yield* Redis.Server
+          const index = yield* DelayedJobs
+          yield* server.flushAll
+          yield* filled
+          yield* server.call("SAVE")
+          yield* server.kill
+          yield* server.start
+          yield* eventually("it answers", Effect.map(Effect.exit(index.due(t0, 10)), Exit.isSuccess))
+          const due = yield* index.due(t0, 10)
+          assert.lengthOf(due.ids, 1)
+          assert.isTrue(due.wantsFill)
+        }))
+
+      it.effect("keeps the earliest of too many, in one key that expires", () =>
+        Effect.gen(function*() {
+          const server = yield* Redis.Server
+          const index = yield* DelayedJobs
+          yield* server.flushAll
+          yield* index.filled(t0)
+          const jobs = Array.from({ length: 201_000 }, (_, n) => ({ id: Ids.jobId(), runAtMs: t0 + 201_000 - n }))
+          for (let from = 0; from < jobs.length; from += 3_000) {
+            yield* index.schedule(jobs.slice(from, from + 3_000))
+          }
+          assert.strictEqual(yield* server.call("ZCARD", "deadman:due"), 200_000)
+          const { ids } = yield* index.due(t0 + 1, 10)
+          assert.deepStrictEqual(ids, [jobs.at(-1)!.id])
+          assert.deepStrictEqual(yield* server.call("KEYS", "*"), ["deadman:due"])
+          assert.isAbove(Number(yield* server.call("PTTL", "deadman:due")), 600_000)
+        }), 60_000)
+    }
+  )
 })

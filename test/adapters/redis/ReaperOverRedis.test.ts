@@ -1,0 +1,159 @@
+/** A reaper and a register in Redis, with rows that nobody touches: only the register stands between it and the deed. */
+import { assert, it } from "@effect/vitest"
+import { Effect, Layer } from "effect"
+import * as JobStoreMemory from "../../../src/adapters/memory/JobStoreMemory.ts"
+import type { LeaseId } from "../../../src/domain/Claim.ts"
+import type { JobId } from "../../../src/domain/JobId.ts"
+import { JobStore } from "../../../src/ports/JobStore.ts"
+import { LeaseRegister } from "../../../src/ports/LeaseRegister.ts"
+import * as KeeperConfig from "../../../src/programs/keeper/KeeperConfig.ts"
+import * as Reaper from "../../../src/programs/keeper/Reaper.ts"
+import { eventually } from "../../support/Eventually.ts"
+import * as Jobs from "../../support/Jobs.ts"
+import * as Redis from "../../support/Redis.ts"
+import * as TestServers from "../../support/TestServers.ts"
+
+const leaseMs = 1_500
+
+const claimed = Effect.gen(function*() {
+  const store = yield* JobStore
+  const register = yield* LeaseRegister
+  const job = yield* Jobs.job()
+  const lease = yield* Jobs.freshLease
+  yield* store.submit([job], { atomic: false })
+  yield* store.claim({ lease, leaseMs, worker: "ada", types: [job.type], limit: 1, freeSlots: 1, bytes: 1_000 })
+  yield* register.hold([{ lease, leaseMs }])
+  return { id: job.id, lease }
+})
+
+const state = (id: JobId) => Effect.flatMap(JobStore, (store) => Effect.map(store.get([id]), ([job]) => job?.state))
+
+const renew = Effect.fnUntraced(function*(lease: LeaseId) {
+  const register = yield* LeaseRegister
+  const [answer] = yield* register.renew([{ lease, leaseMs }])
+  if (answer === "lost") {
+    yield* register.hold([{ lease, leaseMs }])
+  }
+  return answer
+})
+
+/** A round every so often, and between two of them what happens meanwhile. */
+const watching = Effect.fnUntraced(function*(
+  rounds: number,
+  meanwhile: (round: number) => Effect.Effect<unknown, unknown, LeaseRegister | Redis.Server>,
+  reaper: Effect.Success<typeof Reaper.make>
+) {
+  for (let n = 0; n < rounds; n++) {
+    yield* Effect.ignore(reaper.round)
+    yield* Effect.ignore(meanwhile(n))
+    yield* Effect.sleep("100 millis")
+  }
+})
+
+TestServers.describeWithRedis("a reaper over Redis", () => {
+  const suite = (
+    what: string,
+    test: Effect.Effect<void, unknown, JobStore | LeaseRegister | Redis.Server | KeeperConfig.KeeperConfig>
+  ) =>
+    it.layer(
+      Layer.mergeAll(
+        JobStoreMemory.layer,
+        KeeperConfig.layer(),
+        Redis.onServer.pipe(Layer.provideMerge(Redis.server()))
+      ),
+      { excludeTestServices: true, timeout: "60 seconds" }
+    )("", (it) => {
+      it.effect(what, () => test)
+    })
+
+  suite(
+    "takes what is silent for a length and a heartbeat, and marks it first",
+    Effect.gen(function*() {
+      const reaper = yield* Reaper.make
+      const { id, lease } = yield* claimed
+      yield* watching(15, () => Effect.void, reaper)
+      assert.strictEqual(yield* state(id), "running")
+      yield* eventually(
+        "it is taken",
+        Effect.andThen(
+          Effect.andThen(reaper.round, Effect.sleep("50 millis")),
+          Effect.map(state(id), (now) => now !== "running")
+        )
+      )
+      const register = yield* LeaseRegister
+      assert.deepStrictEqual(yield* register.renew([{ lease, leaseMs }]), ["lost"])
+    })
+  )
+
+  suite(
+    "takes nothing that is renewed, though everything is flushed now and then",
+    Effect.gen(function*() {
+      const server = yield* Redis.Server
+      const reaper = yield* Reaper.make
+      const { id, lease } = yield* claimed
+      // Two losses: more within half a minute, and the rows would be watched, which nobody touches here.
+      yield* watching(
+        45,
+        (n) =>
+          Effect.andThen(
+            n % 3 === 0 ? Effect.asVoid(renew(lease)) : Effect.void,
+            n === 12 || n === 26 ? server.flushAll : Effect.void
+          ),
+        reaper
+      )
+      assert.strictEqual(yield* state(id), "running")
+    })
+  )
+
+  suite(
+    "does not take a step back in time for silence",
+    Effect.gen(function*() {
+      const server = yield* Redis.Server
+      const reaper = yield* Reaper.make
+      const { id, lease } = yield* claimed
+      yield* reaper.round
+      yield* server.call("SAVE")
+      // Renewed twice, and each time the renewal is undone before anybody has seen it.
+      const undone = Effect.andThen(renew(lease), server.call("DEBUG", "RELOAD", "NOSAVE"))
+      yield* watching(24, (n) => n === 8 || n === 16 ? undone : Effect.void, reaper)
+      assert.strictEqual(yield* state(id), "running")
+    })
+  )
+
+  suite(
+    "takes nothing after it was frozen, and Redis replaced by an older one meanwhile",
+    Effect.gen(function*() {
+      const server = yield* Redis.Server
+      const reaper = yield* Reaper.make
+      const { id, lease } = yield* claimed
+      yield* server.call("SAVE")
+      yield* watching(10, () => Effect.void, reaper)
+      yield* server.kill
+      yield* Effect.sleep("1 second")
+      yield* server.start
+      yield* watching(12, (n) => n % 3 === 0 ? renew(lease) : Effect.void, reaper)
+      assert.strictEqual(yield* state(id), "running")
+    })
+  )
+
+  suite(
+    "while Redis hangs, what was not renewed is taken from the row after two lengths, and not before",
+    Effect.gen(function*() {
+      const server = yield* Redis.Server
+      const reaper = yield* Reaper.make
+      const { id } = yield* claimed
+      yield* watching(5, () => Effect.void, reaper)
+      yield* server.freeze
+      yield* watching(22, () => Effect.void, reaper)
+      assert.strictEqual(yield* state(id), "running")
+      yield* eventually(
+        "it is taken",
+        Effect.andThen(
+          Effect.andThen(reaper.round, Effect.sleep("50 millis")),
+          Effect.map(state(id), (now) => now !== "running")
+        )
+      )
+      yield* server.thaw
+    })
+  )
+})
