@@ -41,7 +41,11 @@ const main = Effect.gen(function*() {
   const ready = Effect.map(api.send("GET", "/ready"), ({ status }) => status === 200)
   yield* Processes.eventually(() => `the server is ready: ${server.output()}`, ready, "90 seconds")
   const metricsPort = yield* Processes.freePort
-  const workerEnv = { ...env, DEADMAN_WORKER_THREADS: "4", DEADMAN_HANDLERS: "built-in ./test/support/handlers/probes.js" }
+  const workerEnv = {
+    ...env,
+    DEADMAN_WORKER_THREADS: "4",
+    DEADMAN_HANDLERS: "built-in ./test/support/handlers/probes.js"
+  }
   const first = yield* Processes.start("worker", {
     ...workerEnv,
     DEADMAN_WORKER_NAME: "first",
