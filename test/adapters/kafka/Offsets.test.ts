@@ -1,0 +1,144 @@
+import { assert, describe, it } from "@effect/vitest"
+import { Effect } from "effect"
+import * as Inbox from "../../../src/adapters/kafka/Inbox.ts"
+import * as Message from "../../../src/adapters/kafka/Message.ts"
+import * as Offsets from "../../../src/adapters/kafka/Offsets.ts"
+import type { JobId } from "../../../src/domain/JobId.ts"
+import * as Ids from "../../support/Ids.ts"
+
+const ids = Array.from({ length: 30 }, Ids.jobId)
+
+const messages = (from: number, count: number, of: (n: number) => JobId = (n) => ids[n]!) =>
+  Array.from(
+    { length: count },
+    (_, n) => ({ offset: String(from + n), value: Buffer.from(Message.encode(of(from + n))) })
+  )
+
+describe("Offsets", () => {
+  it("may be committed up to the first message that is in work, in whatever order others end", () => {
+    const offsets = Offsets.make()
+    const entries = Array.from({ length: 5 }, (_, n) => offsets.admit(10 + n, ids[n]!).entry)
+    assert.isNull(offsets.committable())
+    for (const n of [4, 2, 1]) {
+      entries[n]!.ended = true
+      assert.isNull(offsets.committable())
+    }
+    entries[0]!.ended = true
+    assert.strictEqual(offsets.committable(), 13)
+    offsets.committed(13)
+    assert.isNull(offsets.committable())
+    entries[3]!.ended = true
+    assert.strictEqual(offsets.committable(), 15)
+    assert.strictEqual(offsets.size(), 0)
+  })
+
+  it("a message that comes again is known, in work or ended", () => {
+    const offsets = Offsets.make()
+    const first = Array.from({ length: 4 }, (_, n) => offsets.admit(n, ids[n]!).entry)
+    first[1]!.ended = true
+    const again = Array.from({ length: 4 }, (_, n) => offsets.admit(n, ids[n]!))
+    assert.deepStrictEqual(again.map(({ isNew }) => isNew), [false, false, false, false])
+    assert.isNull(offsets.committable())
+    first[0]!.ended = true
+    assert.strictEqual(offsets.committable(), 2)
+    assert.isTrue(offsets.admit(4, ids[4]!).isNew)
+  })
+
+  it("another topic under the same name has other messages at the same offsets", () => {
+    const offsets = Offsets.make()
+    offsets.admit(0, ids[0]!)
+    offsets.admit(1, ids[1]!)
+    const other = offsets.admit(0, ids[2]!)
+    assert.isTrue(other.isNew)
+    other.entry.ended = true
+    assert.strictEqual(offsets.committable(), 1)
+  })
+
+  it("offsets that are set back are committed from there", () => {
+    const offsets = Offsets.make()
+    offsets.admit(100, ids[0]!).entry.ended = true
+    offsets.committed(offsets.committable()!)
+    const again = offsets.admit(3, ids[1]!)
+    assert.isTrue(again.isNew)
+    again.entry.ended = true
+    assert.strictEqual(offsets.committable(), 4)
+  })
+
+  it("stays small however many messages pass", () => {
+    const offsets = Offsets.make()
+    for (let n = 0; n < 100_000; n++) {
+      offsets.admit(n, ids[0]!).entry.ended = true
+    }
+    assert.strictEqual(offsets.size(), 0)
+    assert.strictEqual(offsets.committable(), 100_000)
+  })
+})
+
+describe("Inbox", () => {
+  const settle = (inbox: Inbox.Inbox) => {
+    const delivery = inbox.take()
+    if (delivery !== null) {
+      Effect.runSync(delivery.acknowledge(delivery.ids))
+    }
+    return delivery?.ids ?? []
+  }
+
+  it("delivers each id once, and acknowledges each message that named it", () => {
+    const inbox = Inbox.make()
+    inbox.assign([0])
+    inbox.admit(0, messages(0, 4, (n) => ids[n % 2]!))
+    assert.deepStrictEqual(settle(inbox), [ids[0]!, ids[1]!])
+    assert.deepStrictEqual(inbox.committable(), [{ partition: 0, offset: 4 }])
+  })
+
+  it("skips what cannot be read, and counts it once", () => {
+    const inbox = Inbox.make()
+    inbox.assign([0])
+    const garbage = [null, Buffer.alloc(0), Buffer.from("{}"), Buffer.from(`2:${ids[0]}`), Buffer.alloc(38)]
+      .map((value, n) => ({ offset: String(n), value }))
+    assert.deepStrictEqual(inbox.admit(0, garbage), { admitted: 5, garbage: 5 })
+    assert.isNull(inbox.take())
+    assert.deepStrictEqual(inbox.committable(), [{ partition: 0, offset: 5 }])
+    assert.deepStrictEqual(inbox.admit(0, [...garbage, ...messages(5, 1)]), { admitted: 6, garbage: 5 })
+    assert.deepStrictEqual(settle(inbox), [ids[5]!])
+  })
+
+  it("drops what it has fetched of a partition that is somebody else's now, and keeps the rest", () => {
+    const inbox = Inbox.make()
+    inbox.assign([0, 1])
+    inbox.admit(0, messages(0, 2))
+    inbox.admit(1, messages(2, 2))
+    inbox.assign([1])
+    inbox.admit(1, messages(2, 2))
+    assert.deepStrictEqual(settle(inbox), [ids[2]!, ids[3]!])
+    assert.deepStrictEqual(inbox.committable(), [{ partition: 1, offset: 4 }])
+  })
+
+  it("what ends after its partition went is not committed when that comes back", () => {
+    const inbox = Inbox.make()
+    inbox.assign([0])
+    inbox.admit(0, messages(0, 1))
+    const delivery = inbox.take()!
+    inbox.assign([])
+    inbox.assign([0])
+    inbox.admit(0, messages(0, 1))
+    Effect.runSync(delivery.acknowledge(delivery.ids))
+    assert.deepStrictEqual(inbox.committable(), [])
+    assert.deepStrictEqual(settle(inbox), [ids[0]!])
+    assert.deepStrictEqual(inbox.committable(), [{ partition: 0, offset: 1 }])
+  })
+
+  it("stops a partition with a slow message once enough have passed it, and lets it go on afterwards", () => {
+    const inbox = Inbox.make()
+    inbox.assign([0, 1])
+    inbox.admit(0, messages(0, 1))
+    const slow = inbox.take()!
+    const fast = Array.from({ length: Inbox.uncommittedMax }, (_, n) => ({ offset: String(n + 1), value: null }))
+    assert.strictEqual(inbox.admit(0, fast).admitted, Inbox.uncommittedMax - 1)
+    assert.deepStrictEqual(inbox.full(), { pause: [0], resume: [] })
+    assert.deepStrictEqual(inbox.full(), { pause: [], resume: [] })
+    Effect.runSync(slow.acknowledge(slow.ids))
+    assert.deepStrictEqual(inbox.full(), { pause: [], resume: [0] })
+    assert.deepStrictEqual(inbox.committable(), [{ partition: 0, offset: Inbox.uncommittedMax }])
+  })
+})
