@@ -10,7 +10,7 @@ export const live = <A, E, R>(effect: Effect.Effect<A, E, R>): Effect.Effect<A, 
 export const eventually = <E, R>(
   what: string,
   check: Effect.Effect<boolean, E, R>,
-  within: Duration.Input = "10 seconds"
+  within: Duration.Input = "20 seconds"
 ): Effect.Effect<void, E, R> =>
   Effect.gen(function*() {
     const until = (yield* live(Clock.currentTimeMillis)) + Duration.toMillis(within)

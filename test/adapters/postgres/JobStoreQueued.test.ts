@@ -26,7 +26,7 @@ it.layer(layer, { excludeTestServices: true, timeout: "30 seconds" })("JobStoreP
       const plain = yield* Jobs.job()
       const answer = yield* store.submit([plain], { atomic: false })
       assert.isFalse(answer.announced)
-      const soon = yield* Jobs.job({ runAtMs: (yield* store.now) + 50 })
+      const soon = yield* Jobs.job({ runAtMs: (yield* store.now) + 1_500 })
       yield* store.submit([soon], { atomic: false })
       yield* eventually("the keeper is told that something is due", Effect.sync(() => told.includes("Due")))
       yield* eventually(

@@ -104,10 +104,14 @@ it.live("I87: a start without its database waits, and an impatient stop ends it 
       DEADMAN_DATABASE_URL: "postgres://nobody:hunter2@127.0.0.1:1/none",
       DEADMAN_PORT: "0"
     })
-    yield* eventually("it waits", Effect.sync(() => program.output().includes("waiting for the database")))
+    yield* eventually(
+      "it waits",
+      Effect.sync(() => program.output().includes("waiting for the database")),
+      "45 seconds"
+    )
     assert.notInclude(program.output(), "hunter2")
     yield* program.signal("SIGTERM")
-    assert.strictEqual(yield* program.exit("10 seconds"), 0)
+    assert.strictEqual(yield* program.exit("30 seconds"), 0)
   }).pipe(Effect.scoped), 60_000)
 
 it.live("API only: jobs wait, and the process is in the counters", () =>
