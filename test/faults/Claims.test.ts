@@ -1,0 +1,130 @@
+/** The fault catalogue, chapter C: claims and leases, with the built programs. */
+import { assert, it } from "@effect/vitest"
+import { Effect } from "effect"
+import * as Processes from "../support/Processes.ts"
+import { layer, Stage } from "./Stage.ts"
+
+const sleeps = (n: number, payload: number) => Array.from({ length: n }, () => ({ type: "sleep", payload }))
+
+it.layer(layer(), { excludeTestServices: true, timeout: "60 seconds" })("fault catalogue, claims and leases", (it) => {
+  it.effect(
+    "14: a handler that blocks its process for three leases takes no other job with it",
+    () =>
+      Effect.gen(function*() {
+        const { clean, ended, jobs, server, submit, worker } = yield* Stage
+        const { api } = yield* server()
+        const first = yield* worker("blocked")
+        const others = yield* submit(api, sleeps(3, 2_500))
+        const blocks = yield* submit(api, [{ type: "block", payload: 3_000 }])
+        yield* Processes.eventually("it is claimed", Effect.map(jobs(blocks), ([job]) => (job?.deliveries ?? 0) > 0))
+        const second = yield* worker("other")
+        yield* ended([...others, ...blocks], "40 seconds")
+        yield* clean(others)
+        const [culprit] = yield* jobs(blocks)
+        assert.strictEqual(culprit?.attempts, 0)
+        assert.strictEqual(culprit?.losses, (culprit?.deliveries ?? 0) - (culprit?.state === 3 ? 1 : 0))
+        assert.isTrue(first.alive() && second.alive())
+      }),
+    60_000
+  )
+
+  it.effect(
+    "15: a worker that wakes past its lease neither keeps it nor ends the new one",
+    () =>
+      Effect.gen(function*() {
+        const { jobs, rows, running, server, submit, worker } = yield* Stage
+        const { api } = yield* server()
+        const first = yield* worker("sleeper")
+        const ids = yield* submit(api, sleeps(1, 8_000))
+        yield* running(ids)
+        yield* first.signal("SIGSTOP")
+        yield* worker("successor")
+        yield* Processes.eventually("another has it", Effect.map(jobs(ids), ([job]) => job?.deliveries === 2))
+        const lease = () =>
+          rows<{ lease: string; token: string; worker: string }>(
+            `SELECT l.id::text AS lease, l.token::text, l.worker FROM deadman.lease l JOIN deadman.job j ON j.lease = l.id
+           WHERE j.id = '${ids[0]}'`
+          )
+        const [held] = yield* lease()
+        yield* first.signal("SIGCONT")
+        yield* Effect.sleep("1 second")
+        yield* first.signal("SIGTERM")
+        assert.strictEqual(yield* first.exit("15 seconds"), 0)
+        const [after] = yield* lease()
+        assert.strictEqual(after?.lease, held?.lease)
+        assert.isTrue(after?.worker.startsWith("successor"))
+        const [job] = yield* jobs(ids)
+        assert.strictEqual(job?.state, 1)
+        assert.strictEqual(job?.deliveries, 2)
+        yield* api.send("DELETE", `/jobs/${ids[0]}`)
+      }),
+    60_000
+  )
+
+  it.effect(
+    "17: a worker that restarts under its name does not keep its predecessor's jobs",
+    () =>
+      Effect.gen(function*() {
+        const { jobs, running, server, submit, worker } = yield* Stage
+        const { api } = yield* server()
+        const env = { DEADMAN_WORKER_THREADS: "1" }
+        const first = yield* worker("phoenix", env)
+        const ids = yield* submit(api, sleeps(1, 1_000))
+        yield* running(ids)
+        const atMs = performance.now()
+        yield* first.signal("SIGKILL")
+        yield* worker("phoenix", env)
+        yield* Processes.eventually("it runs again", Effect.map(jobs(ids), ([job]) => job?.deliveries === 2))
+        assert.isBelow(performance.now() - atMs, 3_500)
+      }),
+    60_000
+  )
+
+  it.effect("20: an orphan behind a thousand healthy leases is found", () =>
+    Effect.gen(function*() {
+      const { jobs, rows, server, submit, worker } = yield* Stage
+      const { api } = yield* server()
+      const first = yield* worker("victim")
+      // Healthy ones, as a thousand other workers would have them: renewed all the time, sorting before and behind.
+      yield* rows(`INSERT INTO deadman.lease (id, claimed_at_ms, seen_at_ms, lease_ms, worker, job_ids)
+        SELECT gen_random_uuid(), 0, 0, 1000, 'healthy', '{}' FROM generate_series(1, 1000)`)
+      yield* Effect.forkChild(Effect.forever(Effect.andThen(
+        rows(`UPDATE deadman.lease SET token = token + 1 WHERE worker = 'healthy'`),
+        Effect.sleep("200 millis")
+      )))
+      yield* Effect.sleep("1 second")
+      const ids = yield* submit(api, sleeps(1, 20_000))
+      yield* Processes.eventually("it runs", Effect.map(jobs(ids), ([job]) => job?.deliveries === 1))
+      const atMs = performance.now()
+      yield* first.signal("SIGKILL")
+      yield* Processes.eventually("it is taken back", Effect.map(jobs(ids), ([job]) => job?.losses === 1))
+      assert.isBelow(performance.now() - atMs, 4_000)
+      const [left] = yield* rows<{ n: number }>(
+        `SELECT count(*)::int AS n FROM deadman.lease WHERE worker = 'healthy'`
+      )
+      assert.strictEqual(left?.n, 1_000)
+      yield* rows(`DELETE FROM deadman.lease WHERE worker = 'healthy'`)
+      yield* api.send("DELETE", `/jobs/${ids[0]}`)
+    }), 60_000)
+
+  it.effect(
+    "21: a reaper without the job's handler gives the job back, and it waits for one that has it",
+    () =>
+      Effect.gen(function*() {
+        const { clean, ended, jobs, running, server, submit, worker } = yield* Stage
+        const { api } = yield* server({ DEADMAN_HANDLERS: "built-in", DEADMAN_WORKER_THREADS: "2" })
+        const first = yield* worker("knows")
+        const ids = yield* submit(api, [{ type: "ignoresAbort", payload: 500 }])
+        yield* running(ids)
+        yield* first.signal("SIGKILL")
+        yield* Processes.eventually("it waits", Effect.map(jobs(ids), ([job]) => job?.losses === 1 && job.state === 0))
+        yield* Effect.sleep("1 second")
+        const [job] = yield* jobs(ids)
+        assert.deepInclude(job, { state: 0, deliveries: 1, attempts: 0 })
+        yield* worker("knows")
+        yield* ended(ids)
+        yield* clean(ids)
+      }),
+    60_000
+  )
+})

@@ -1,0 +1,201 @@
+/** The fault catalogue, chapters D and E: retries, poison jobs, cancellation and delayed jobs, with the built programs. */
+import { assert, it } from "@effect/vitest"
+import { Effect } from "effect"
+import * as Processes from "../support/Processes.ts"
+import { layer, sink, Stage } from "./Stage.ts"
+
+it.layer(layer(), { excludeTestServices: true, timeout: "60 seconds" })("fault catalogue, jobs", (it) => {
+  it.effect(
+    "4: one attempt is one run, on the failing path and after a lost lease alike",
+    () =>
+      Effect.gen(function*() {
+        const { ended, jobs, rows, running, server, submit, worker } = yield* Stage
+        const { api } = yield* server()
+        const first = yield* worker("a")
+        const once = { max_attempts: 1 }
+        const [fails] = yield* submit(api, [{ type: "always-fails", ...once }])
+        const [lost] = yield* submit(api, [{ type: "failK", payload: 0, ...once }])
+        yield* ended([fails!, lost!])
+        assert.deepInclude((yield* jobs([fails!]))[0], { state: 4, attempts: 1, deliveries: 1 })
+        const [slow] = yield* submit(api, [{ type: "ignoresAbort", payload: 400, ...once }])
+        yield* running([slow!])
+        yield* first.signal("SIGKILL")
+        yield* worker("b")
+        yield* ended([slow!])
+        assert.deepInclude((yield* jobs([slow!]))[0], { state: 3, attempts: 0, deliveries: 2, losses: 1 })
+        assert.lengthOf(
+          yield* rows(`SELECT 1 FROM deadman.lease l JOIN deadman.job j ON j.lease = l.id AND j.state = 1`),
+          0
+        )
+      }),
+    60_000
+  )
+
+  it.effect("30: 200 failures with huge messages leave a small row and a short history", () =>
+    Effect.gen(function*() {
+      const { ended, jobs, job, rows, server, submit, worker } = yield* Stage
+      const { api } = yield* server()
+      yield* worker("a")
+      const ids = yield* submit(api, [{ type: "throws", payload: "x".repeat(500_000) }], {
+        max_attempts: 200,
+        backoff: { kind: "fixed", delay_ms: 0 }
+      })
+      yield* ended(ids, "40 seconds")
+      assert.deepInclude((yield* jobs(ids))[0], { state: 4, attempts: 200, deliveries: 200 })
+      const [size] = yield* rows<{ bytes: number }>(
+        `SELECT pg_column_size(g.*)::int + pg_column_size(j.*)::int AS bytes FROM deadman.journal g
+         JOIN deadman.job j ON j.id = g.id WHERE g.id = '${ids[0]}'`
+      )
+      assert.isBelow(size?.bytes ?? Infinity, 40_000)
+      assert.lengthOf((yield* job(api, ids[0]!)).errors, 15)
+    }), 60_000)
+
+  it.effect("32: what fails together is not retried together", () =>
+    Effect.gen(function*() {
+      const { rows, server, worker } = yield* Stage
+      const { api } = yield* server()
+      yield* worker("a", { DEADMAN_WORKER_THREADS: "32" })
+      const bodies = Array.from({ length: 1_000 }, () => ({
+        type: "always-fails",
+        queue: "herd",
+        max_attempts: 2,
+        backoff: { kind: "exponential", base_ms: 60_000, cap_ms: 60_000 }
+      }))
+      assert.strictEqual((yield* api.send("POST", "/jobs/batch", bodies)).status, 201)
+      const herd = `FROM deadman.job j JOIN deadman.route r ON r.id = j.route AND r.queue = 'herd'`
+      yield* Processes.eventually(
+        "all have failed",
+        Effect.map(
+          rows<{ n: number }>(`SELECT count(*)::int AS n ${herd} WHERE j.attempts = 1`),
+          ([found]) => found?.n === 1_000
+        )
+      )
+      const [most] = yield* rows<{ n: number }>(
+        `SELECT count(*)::int AS n ${herd} WHERE wait_ms IS NOT NULL GROUP BY wait_ms / 1000 ORDER BY 1 DESC LIMIT 1`
+      )
+      // A second is a sixtieth of the window, 17 jobs.
+      assert.isBelow(most?.n ?? Infinity, 45)
+    }), 60_000)
+
+  it.effect(
+    "33: a cancelled job that waits for a slot never starts, and a running one hears of it without a wake",
+    () =>
+      Effect.gen(function*() {
+        const { ended, jobs, rows, running, server, submit, worker } = yield* Stage
+        const { hits, url } = yield* sink
+        const { api } = yield* server()
+        yield* worker("one", { DEADMAN_WORKER_THREADS: "1" })
+        // So that it measures short runs, and claims ahead.
+        yield* ended(yield* submit(api, Array.from({ length: 30 }, () => ({ type: "failK", payload: 0 }))))
+        const ids = yield* submit(
+          api,
+          Array.from({ length: 6 }, () => ({ type: "http", payload: { url, pings: 40, every_ms: 50 } }))
+        )
+        yield* running([ids[0]!])
+        yield* api.send("DELETE", `/jobs/${ids[2]}`)
+        yield* rows(`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query ILIKE 'LISTEN%'`)
+        yield* api.send("DELETE", `/jobs/${ids[0]}`)
+        const atMs = Date.now()
+        yield* ended(ids.slice(1), "30 seconds")
+        assert.lengthOf(hits.filter(({ id }) => id === ids[2]), 0)
+        const last = Math.max(...hits.filter(({ id }) => id === ids[0]).map(({ at_ms }) => at_ms))
+        assert.isBelow(last - atMs, 1_000)
+        assert.deepInclude((yield* jobs([ids[0]!]))[0], { state: 4, attempts: 0, stale: 0 })
+      }),
+    60_000
+  )
+
+  it.effect("34: what was cancelled just before its time does not run at it", () =>
+    Effect.gen(function*() {
+      const { jobs, server, submit, worker } = yield* Stage
+      const { hits, url } = yield* sink
+      const { api } = yield* server()
+      yield* worker("a")
+      const ids = yield* submit(api, Array.from({ length: 20 }, () => ({ type: "http", payload: { url } })), {
+        run_at_ms: Date.now() + 1_500
+      })
+      yield* Effect.sleep("700 millis")
+      for (const id of ids) {
+        assert.strictEqual((yield* api.send("DELETE", `/jobs/${id}`)).status, 200)
+      }
+      yield* Effect.sleep("2 seconds")
+      assert.lengthOf(hits, 0)
+      assert.isTrue((yield* jobs(ids)).every(({ deliveries, state }) => state === 4 && deliveries === 0))
+    }), 60_000)
+
+  it.effect(
+    "36: a row that SQL put there, with a payload its handler cannot read, fails by the usual way",
+    () =>
+      Effect.gen(function*() {
+        const { clean, ended, jobs, rows, server, submit, worker } = yield* Stage
+        const { api } = yield* server()
+        yield* worker("a")
+        const ids = yield* submit(api, [{ type: "http", payload: { url: "nowhere" } }], {
+          max_attempts: 2,
+          backoff: { kind: "fixed", delay_ms: 100 },
+          run_at_ms: Date.now() + 1_000
+        })
+        yield* rows(`UPDATE deadman.body SET payload = '[[[]]]' WHERE id = '${ids[0]}'`)
+        const good = yield* submit(api, Array.from({ length: 5 }, () => ({ type: "failK", payload: 0 })))
+        yield* ended([...ids, ...good])
+        yield* clean(good, 1)
+        assert.deepInclude((yield* jobs(ids))[0], { state: 4, attempts: 2 })
+      }),
+    60_000
+  )
+
+  it.effect(
+    "37: jobs that kill their worker, again and again, are dead in the end and take no others with them",
+    () =>
+      Effect.gen(function*() {
+        const { clean, ended, jobs, server, submit, worker } = yield* Stage
+        const { api } = yield* server()
+        const hire = worker("restarted", { DEADMAN_LEASE_MS: "500" })
+        const crew = [yield* hire, yield* hire]
+        const killers = yield* submit(api, Array.from({ length: 4 }, () => ({ type: "crash" })))
+        const good = yield* submit(api, Array.from({ length: 60 }, () => ({ type: "sleep", payload: 200 })))
+        yield* Effect.forkChild(Effect.forever(Effect.gen(function*() {
+          yield* Effect.sleep("100 millis")
+          for (const [n, one] of crew.entries()) {
+            if (!one.alive()) {
+              crew[n] = yield* hire
+            }
+          }
+        })))
+        yield* ended(good, "40 seconds")
+        yield* clean(good)
+        yield* ended(killers, "40 seconds")
+        for (const one of yield* jobs(killers)) {
+          assert.deepInclude(one, { state: 4, attempts: 0, reason: 3 })
+        }
+      }),
+    90_000
+  )
+
+  it.effect(
+    "39: handlers that never return are cut off on time, and give back their slots",
+    () =>
+      Effect.gen(function*() {
+        const { capacity, clean, ended, jobs, server, submit, worker } = yield* Stage
+        const hung = yield* sink
+        hung.mode = "hang"
+        const { api } = yield* server()
+        yield* worker("two", { DEADMAN_WORKER_THREADS: "2" })
+        const bad = yield* submit(
+          api,
+          Array.from({ length: 10 }, () => ({ type: "http", payload: { url: hung.url } })),
+          { timeout_ms: 1_000, max_attempts: 1 }
+        )
+        const good = yield* submit(api, Array.from({ length: 20 }, () => ({ type: "sleep", payload: 50 })))
+        yield* ended([...bad, ...good], "30 seconds")
+        yield* clean(good)
+        for (const one of yield* jobs(bad)) {
+          assert.deepInclude(one, { state: 4, attempts: 1, losses: 0 })
+          // A second of waiting for a slot included.
+          assert.isBelow(one.finished - one.started, 4_000)
+        }
+        yield* capacity(api, 2)
+      }),
+    60_000
+  )
+})
