@@ -43,6 +43,8 @@ const garbage = Metric.counter("deadman_garbage_messages_total", {
 
 export interface ReadyConsumer {
   readonly healthy: Effect.Effect<boolean>
+  /** Done when it was in the group for the first time. */
+  readonly joined: Effect.Effect<void>
   /** Whether the last try to take part went well, as far as is known. */
   readonly answers: () => boolean
 }
@@ -61,6 +63,7 @@ export const make = Effect.fnUntraced(function*(
   const trouble = Trouble.make("the deliveries by Kafka", "workers find their jobs in Postgres meanwhile")
   let joined = false
   let heardMs = 0
+  const first = yield* Deferred.make<void>()
 
   const nowMs = () => Number(clock.monotonicTimeNanosUnsafe()) / 1e6
 
@@ -148,6 +151,7 @@ export const make = Effect.fnUntraced(function*(
       inbox.assign(memberAssignment[names.ready] ?? [])
       consumer.resume([{ topic: names.ready }])
       joined = true
+      Deferred.doneUnsafe(first, Effect.void)
       heardMs = nowMs()
       runFork(trouble.over)
     })
@@ -245,5 +249,5 @@ export const make = Effect.fnUntraced(function*(
   yield* Effect.forkScoped(deliver)
 
   const answers = () => joined ? nowMs() - heardMs < healthyMs : trouble.count() === 0
-  return { healthy: Effect.sync(() => joined && answers()), answers }
+  return { healthy: Effect.sync(() => joined && answers()), joined: Deferred.await(first), answers }
 })

@@ -126,6 +126,7 @@ export const make = (): Inbox => {
     },
     assign: (assigned) => {
       partitions = new Map(assigned.map((partition) => [partition, offsetsOf(partition)]))
+      partitions.forEach((offsets) => offsets.rejoin())
       // A partition that comes back must not stay paused for what was full before it went.
       paused = new Set()
       waiting = waiting.slice(head).filter(({ partition }) => partitions.has(partition))

@@ -27,6 +27,8 @@ export interface Offsets {
   /** What may be committed, or `null` where nothing has changed. */
   readonly committable: () => number | null
   readonly committed: (offset: number) => void
+  /** The group goes on from what is committed: nothing may be committed before it is known where that is. */
+  readonly rejoin: () => void
 }
 
 export const make = (): Offsets => {
@@ -36,7 +38,7 @@ export const make = (): Offsets => {
   /** Behind the last ended one of the run. */
   let position = 0
   let committedAt = 0
-  let last = Number.NEGATIVE_INFINITY
+  let last = Number.POSITIVE_INFINITY
 
   const advance = () => {
     while (head < entries.length && entries[head]!.ended) {
@@ -51,7 +53,7 @@ export const make = (): Offsets => {
 
   const beginAt = (offset: number) => {
     const before = known
-    known = new Map(entries.slice(head).map((entry) => [entry.offset, entry]))
+    known = new Map(entries.flatMap((entry) => entry.offset >= committedAt ? [[entry.offset, entry]] : []))
     for (const [at, entry] of before) {
       if (!known.has(at)) {
         known.set(at, entry)
@@ -65,7 +67,7 @@ export const make = (): Offsets => {
 
   return {
     admit: (offset, id) => {
-      if (last === Number.NEGATIVE_INFINITY || offset <= last) {
+      if (offset <= last) {
         beginAt(offset)
       }
       last = offset
@@ -82,10 +84,13 @@ export const make = (): Offsets => {
     },
     committable: () => {
       advance()
-      return position > committedAt ? position : null
+      return last < Number.POSITIVE_INFINITY && position > committedAt ? position : null
     },
     committed: (offset) => {
       committedAt = Math.max(committedAt, offset)
+    },
+    rejoin: () => {
+      last = Number.POSITIVE_INFINITY
     }
   }
 }

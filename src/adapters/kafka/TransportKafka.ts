@@ -16,6 +16,9 @@ import * as Producer from "./Producer.ts"
 
 export type Options = Client.Options
 
+/** A subscriber does not wait longer than this to be in the group: it comes by itself. */
+const firstWaitMs = 3_000
+
 /** What of Kafka can be seen from here. */
 export class Brokers extends Context.Service<Brokers, {
   /** Whether they answer, as far as this process has asked them. */
@@ -50,6 +53,7 @@ const make = Effect.fnUntraced(function*(options: Options) {
       Effect.sync(() => consumers.add(consumer)),
       () => Effect.sync(() => consumers.delete(consumer))
     )
+    yield* Effect.timeoutOption(consumer.joined, firstWaitMs)
     const subscription: Subscription = {
       wakes: below.wakes,
       deliveries,

@@ -1,6 +1,7 @@
 /** Jobs on a system over Kafka: what slow, repeated, unreadable and moved messages do to them. */
 import { assert, it } from "@effect/vitest"
-import { Clock, Effect, Metric } from "effect"
+import { Clock, Effect, Exit, Metric } from "effect"
+import { JobType, queueDefault } from "../../../src/domain/Job.ts"
 import type { JobId } from "../../../src/domain/JobId.ts"
 import type { HandlerContext, HandlerJob } from "../../../src/programs/worker/HandlerApi.ts"
 import { eventually } from "../../support/Eventually.ts"
@@ -147,7 +148,7 @@ TestServers.describeWithKafka("jobs over Kafka", () => {
 
   it.live("a topic that is deleted is made again, while its jobs run", () =>
     Effect.gen(function*() {
-      const { admin, completed, lag, offsets, submit, theWorker, topic } = yield* manned()
+      const { admin, completed, lag, offsets, submit, theWorker, topic, transport } = yield* manned()
       const before = yield* submit("fast", 20)
       yield* eventually("the first are done", completed(before), "20 seconds")
       yield* admin((admin) => admin.deleteTopics({ topics: [topic] }))
@@ -159,6 +160,8 @@ TestServers.describeWithKafka("jobs over Kafka", () => {
         "30 seconds"
       )
       yield* eventually("the worker is well", Effect.map(theWorker.reasons, ({ length }) => length === 0), "30 seconds")
+      const unknown = { id: crypto.randomUUID() as JobId, type: JobType.make("fast"), queue: queueDefault }
+      yield* eventually("ids are taken again", Effect.map(Effect.exit(transport.publish([unknown])), Exit.isSuccess))
       const after = yield* submit("fast", 60)
       yield* eventually("the later ones are done", completed(after), "20 seconds")
       yield* eventually(

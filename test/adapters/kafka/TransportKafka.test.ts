@@ -1,8 +1,14 @@
-import { Effect, Layer } from "effect"
+import { it } from "@effect/vitest"
+import { Effect, Exit, Layer, Queue, Scope } from "effect"
 import { Kafka, logLevel } from "kafkajs"
 import { layer } from "../../../src/adapters/kafka/TransportKafka.ts"
 import * as TransportPostgres from "../../../src/adapters/postgres/TransportPostgres.ts"
+import { JobType, queueDefault } from "../../../src/domain/Job.ts"
+import type { JobId } from "../../../src/domain/JobId.ts"
+import { Transport } from "../../../src/ports/Transport.ts"
 import * as TransportContract from "../../contracts/TransportContract.ts"
+import { eventually } from "../../support/Eventually.ts"
+import * as Ids from "../../support/Ids.ts"
 import * as Postgres from "../../support/Postgres.ts"
 import * as Rows from "../../support/Rows.ts"
 import * as TestServers from "../../support/TestServers.ts"
@@ -40,5 +46,43 @@ TestServers.describeWithKafka("TransportKafka", () => {
        WHERE datname = current_database() AND (query ILIKE 'LISTEN%' OR query = 'SELECT 1')`
     ),
     garbage
+  })
+
+  it.layer(transport, { excludeTestServices: true, timeout: "60 seconds" })("TransportKafka", (it) => {
+    it.effect(
+      "what was acknowledged behind a message in work is not committed before it",
+      () =>
+        Effect.gen(function*() {
+          const transport = yield* Transport
+          const receive = Effect.fnUntraced(function*(acknowledge: (id: JobId) => boolean) {
+            const { deliveries } = yield* transport.subscribe({ worker: true })
+            const ids: Array<JobId> = []
+            yield* Effect.forkScoped(Effect.forever(Effect.gen(function*() {
+              const delivery = yield* Queue.take(deliveries)
+              ids.push(...delivery.ids)
+              yield* delivery.acknowledge(delivery.ids.filter(acknowledge))
+            })))
+            return ids
+          })
+          const jobs = Array.from({ length: 60 }, () => ({
+            id: Ids.jobId(),
+            type: JobType.make("noop"),
+            queue: queueDefault
+          }))
+          const slow = new Set(jobs.slice(0, 6).map(({ id }) => id))
+          const scope = yield* Scope.make()
+          const first = yield* Scope.provide(receive((id) => !slow.has(id)), scope)
+          yield* transport.publish(jobs)
+          yield* eventually("all of them", Effect.sync(() => jobs.every(({ id }) => first.includes(id))), "20 seconds")
+          yield* Scope.close(scope, Exit.void)
+          const second = yield* receive(() => true)
+          yield* eventually(
+            "those in work",
+            Effect.sync(() => [...slow].every((id) => second.includes(id))),
+            "20 seconds"
+          )
+        }).pipe(Effect.scoped),
+      60_000
+    )
   })
 })
