@@ -14,7 +14,6 @@ import { Redis, type RedisFailed, script } from "./Redis.ts"
 
 const horizonMs = 600_000
 const keptMs = 2 * horizonMs
-const entriesMax = 200_000
 const chunk = 500
 const deadlineMs = 1_000
 
@@ -47,7 +46,12 @@ const filledScript = script(`
 /** KEYS the set. ARGV ids. */
 const forgetScript = script(`return redis.call('ZREM', KEYS[1], unpack(ARGV))`)
 
-const make = Effect.gen(function*() {
+export interface Options {
+  /** Jobs that the index holds at most. */
+  readonly entriesMax?: number
+}
+
+const make = Effect.fnUntraced(function*({ entriesMax = 200_000 }: Options) {
   const redis = yield* Redis
   const key = `${redis.prefix}due`
 
@@ -96,4 +100,7 @@ const make = Effect.gen(function*() {
   return DelayedJobs.of({ horizonMs, schedule, due, filled, forget })
 })
 
-export const layer: Layer.Layer<DelayedJobs, never, Redis> = Layer.effect(DelayedJobs, make)
+export const layerWith = (options: Options): Layer.Layer<DelayedJobs, never, Redis> =>
+  Layer.effect(DelayedJobs, make(options))
+
+export const layer: Layer.Layer<DelayedJobs, never, Redis> = layerWith({})

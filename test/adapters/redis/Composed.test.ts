@@ -86,8 +86,8 @@ const completed = (ids: ReadonlyArray<JobId>) =>
     "40 seconds"
   )
 
-/** A worker that claims and dies. */
-const ghost = Effect.fnUntraced(function*(url: string) {
+/** A worker that claims and dies, before or after it has told Redis. */
+const ghost = Effect.fnUntraced(function*(url: string, told: boolean) {
   const store = yield* JobStore
   const [id] = yield* submit([{ payload: "1" }])
   const lease = yield* Jobs.freshLease
@@ -101,10 +101,11 @@ const ghost = Effect.fnUntraced(function*(url: string) {
     bytes: 1_000
   })
   assert.deepStrictEqual(claimed.map((job) => job.id), [id])
-  yield* Effect.flatMap(LeaseRegister, (register) => register.hold([{ lease, leaseMs }])).pipe(
-    Effect.provide(onRedis(url)),
-    Effect.ignore
-  )
+  if (told) {
+    yield* Effect.flatMap(LeaseRegister, (register) => register.hold([{ lease, leaseMs }])).pipe(
+      Effect.provide(onRedis(url))
+    )
+  }
   return id!
 })
 
@@ -121,6 +122,16 @@ const junk = "x".repeat(20_000)
 
 const faults: Readonly<Record<string, Fault>> = {
   "is well": () => Effect.sleep("2 seconds"),
+  "loses every lease all the time": (server) =>
+    every(
+      200,
+      server.call(
+        "EVAL",
+        "for _, key in ipairs(redis.call('KEYS', 'deadman:lease:*')) do redis.call('DEL', key) end",
+        "0"
+      ),
+      30
+    ),
   "is flushed all the time": (server) => every(300, server.flushAll, 20),
   "hangs for three leases": (server) =>
     server.freeze.pipe(Effect.andThen(Effect.sleep(3 * leaseMs)), Effect.andThen(server.thaw)),
@@ -169,7 +180,7 @@ TestServers.describeWithRedis("workers and keepers over Postgres and Redis", () 
             Effect.gen(function*() {
               const server = yield* Redis.Server
               const runs = new Map<string, Array<Run>>()
-              const dead = yield* ghost(server.url)
+              const dead = [yield* ghost(server.url, true), yield* ghost(server.url, false)]
               const diedMs = yield* Clock.currentTimeMillis
               yield* start(server.url, runs)
               yield* start(server.url, runs)
@@ -182,7 +193,7 @@ TestServers.describeWithRedis("workers and keepers over Postgres and Redis", () 
               ])
               yield* eventually("they run", Effect.sync(() => runs.size > 20))
               yield* Effect.orDie(fault(server))
-              yield* completed([...ids, dead])
+              yield* completed([...ids, ...dead])
               for (const job of yield* all(ids)) {
                 assert.strictEqual(job.leaseLosses, 0)
                 assert.strictEqual(job.staleWrites, 0)
@@ -190,10 +201,11 @@ TestServers.describeWithRedis("workers and keepers over Postgres and Redis", () 
               }
               const late = ids.slice(158).map((id, n) => runs.get(id)![0]!.atMs - delayed[n]!.runAtMs)
               assert.isAtMost(Math.max(...late), 2_000, "ms late")
-              // The one whose worker died: once its lease was over, or after two of them where the rows were watched.
-              const [orphan] = yield* all([dead])
-              assert.strictEqual(orphan?.leaseLosses, 1)
-              assert.isAbove(runs.get(dead)![0]!.atMs - diedMs, leaseMs)
+              // Those whose workers died, once their leases were over.
+              for (const orphan of yield* all(dead)) {
+                assert.strictEqual(orphan.leaseLosses, 1)
+                assert.isAbove(runs.get(orphan.id)![0]!.atMs - diedMs, leaseMs)
+              }
             }).pipe(Effect.scoped),
           60_000
         )

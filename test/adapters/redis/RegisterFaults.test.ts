@@ -1,6 +1,6 @@
 /** What a register in Redis does while its server is away, hangs, refuses, forgets or goes back in time. */
 import { assert, it } from "@effect/vitest"
-import { Clock, Effect, Exit, Layer, Redacted, type Scope } from "effect"
+import { Clock, Effect, Exit, Layer, Option, Redacted, type Scope } from "effect"
 import * as LeaseRegisterRedis from "../../../src/adapters/redis/LeaseRegisterRedis.ts"
 import * as Client from "../../../src/adapters/redis/Redis.ts"
 import type { LeaseId } from "../../../src/domain/Claim.ts"
@@ -121,6 +121,26 @@ TestServers.describeWithRedis("a register in Redis, under faults", () => {
     )
 
     test(
+      "hanging and gone: what was asked before is not asked again when it is back",
+      Effect.gen(function*() {
+        const server = yield* Redis.Server
+        const lease = yield* held
+        yield* server.call("SAVE")
+        const before = yield* look(lease)
+        yield* server.freeze
+        yield* Effect.exit(renew(lease))
+        yield* server.kill
+        yield* Effect.sleep("500 millis")
+        yield* server.start
+        const answers = Effect.option(look(lease))
+        yield* eventually("it answers", Effect.map(answers, Option.isSome))
+        const after = Option.getOrThrow(yield* answers)
+        assert.strictEqual(after.tokens.get(lease), before.tokens.get(lease))
+        yield* works(lease)
+      })
+    )
+
+    test(
       "hanging: no more is under way than the bound",
       Effect.gen(function*() {
         const server = yield* Redis.Server
@@ -144,8 +164,19 @@ TestServers.describeWithRedis("a register in Redis, under faults", () => {
         const server = yield* Redis.Server
         const lease = yield* held
         const before = yield* look(lease)
+        const connections = Effect.map(
+          server.call("CLIENT", "LIST"),
+          (list) =>
+            String(list).split("\n").filter((line) => !line.includes("cmd=client")).flatMap((line) =>
+              /^id=(\d+)/.exec(line)?.[1] ?? []
+            )
+        )
+        const first = yield* connections
+        assert.lengthOf(first, 1)
         yield* server.call("REPLICAOF", "127.0.0.1", "1")
         yield* eventually("renewals fail", Effect.map(Effect.exit(renew(lease)), Exit.isFailure))
+        // The address may lead to another server by now: the connection is made again.
+        yield* eventually("it connects again", Effect.map(connections, (ids) => !ids.some((id) => first.includes(id))))
         assert.isTrue(Exit.isFailure(yield* Effect.exit(look(lease))))
         assert.isTrue(Exit.isFailure(yield* Effect.exit(mark(lease, before.tokens.get(lease)!))))
         yield* server.call("REPLICAOF", "NO", "ONE")
