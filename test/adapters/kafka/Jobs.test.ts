@@ -129,14 +129,14 @@ TestServers.describeWithKafka("jobs over Kafka", () => {
       Effect.gen(function*() {
         const system = yield* manned()
         const { admin, completed, group, handlers, lag, once, submit, theWorker, topic, worker } = system
-        let ids = yield* submit("fast", 60)
+        const ids = [...(yield* submit("fast", 60))]
         yield* eventually("the first are done", completed(ids), "20 seconds")
         let last = theWorker
         for (const offset of ["0", "1000000000"]) {
           yield* last.stop
           const partitions = Array.from({ length: 6 }, (_, partition) => ({ partition, offset }))
           yield* admin((admin) => admin.setOffsets({ groupId: group, topic, partitions }))
-          ids = [...ids, ...(yield* submit("fast", 20))]
+          ids.push(...(yield* submit("fast", 20)))
           last = yield* worker(handlers, { slots: 4 })
           yield* eventually("all are done", completed(ids), "20 seconds")
           yield* eventually("all of it is committed", Effect.map(lag, (lag) => lag === 0), "20 seconds")
