@@ -9,7 +9,7 @@ import { existsSync, globSync, readFileSync } from "node:fs"
 import { basename, dirname } from "node:path"
 import { edges } from "../../src/domain/JobState.ts"
 
-const sources = globSync("{src,test}/**/*.ts").sort()
+const sources = globSync("{src,test}/**/*.ts", { exclude: ["**/node_modules/**"] }).sort()
 const tests = sources.filter((file) => file.endsWith(".test.ts"))
 const texts = new Map(sources.map((file) => [file, readFileSync(file, "utf8")]))
 const read = (file: string) => texts.get(file) ?? readFileSync(file, "utf8")

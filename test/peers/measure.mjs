@@ -1,0 +1,181 @@
+/** `measure.mjs SCENARIO SYSTEM MODE key=value…`: one run; prints its figures as one line of JSON. */
+import { fork } from "node:child_process"
+import { now, payload, percentile, pool, selfCpu, serverCpu, settle, sleep, walBytes } from "./common.mjs"
+
+const [scenario, name, mode, ...pairs] = process.argv.slice(2)
+const options = Object.fromEntries(pairs.map((pair) => pair.split("=")))
+const number = (key, otherwise) => options[key] === undefined ? otherwise : Number(options[key])
+const system = await import(`./systems/${name}.mjs`)
+
+const emit = (figures) => process.stderr.write(`FIGURES ${JSON.stringify(figures)}\n`)
+
+const spawnWorker = async () => {
+  const child = fork(new URL("./worker.mjs", import.meta.url), [name, mode], {
+    stdio: ["ignore", "ignore", "inherit", "ipc"],
+    execArgv: []
+  })
+  const state = { handled: 0, last: 0, end: null }
+  const waiting = new Map()
+  child.on("message", (message) => {
+    if (message.kind === "handled") Object.assign(state, { handled: message.handled, last: message.last })
+    if (message.kind === "end") state.end = message
+    waiting.get(message.kind)?.(message)
+  })
+  const heard = (kind) => new Promise((resolve) => waiting.set(kind, resolve))
+  const exited = new Promise((resolve) => child.on("exit", resolve))
+  const ask = (message, kind) => {
+    const answer = heard(kind)
+    child.send(message)
+    return answer
+  }
+  process.on("exit", () => child.kill("SIGKILL"))
+  await heard("ready")
+  return {
+    state,
+    ask,
+    stop: async () => {
+      const end = await ask({ kind: "stop" }, "end")
+      await Promise.race([exited, sleep(5_000)])
+      return end
+    }
+  }
+}
+
+const perJob = (jobs, client, server, wal) => ({
+  "client µs/job": client * 1_000 / jobs,
+  "server µs/job": server * 1_000 / jobs,
+  "WAL B/job": wal / jobs
+})
+
+const chunks = (total, size) =>
+  Array.from(
+    { length: Math.ceil(total / size) },
+    (_, at) => Array.from({ length: Math.min(size, total - at * size) }, (_, n) => payload(at * size + n))
+  )
+
+const submit = async () => {
+  const width = number("width", 64)
+  const jobs = number("jobs", 10_000)
+  const bulk = number("bulk", 0)
+  await system.reset(mode)
+  const producer = await system.producer({ width, mode })
+  await pool(width, width * 4, (n) => producer.add(payload(n)))
+  if (bulk > 0) await producer.addBulk(chunks(bulk, bulk)[0])
+  await settle()
+  const wal = await walBytes()
+  const server = serverCpu()
+  const client = selfCpu()
+  const start = now()
+  if (bulk > 0) { for (const chunk of chunks(jobs, bulk)) await producer.addBulk(chunk) }
+  else await pool(width, jobs, (n) => producer.add(payload(n)))
+  const took = now() - start
+  const used = selfCpu() - client
+  emit({ "jobs/s": jobs / took * 1_000, ...perJob(jobs, used, serverCpu() - server, await walBytes() - wal) })
+  await producer.close()
+}
+
+const drain = async () => {
+  const jobs = number("jobs", 20_000)
+  const processes = number("processes", 1)
+  const capMs = number("cap", 60) * 1_000
+  await system.reset(mode)
+  const workers = []
+  // Deadman's are started first: they wait until they are told to go. The others begin at `start`.
+  for (let n = 0; n < processes; n++) workers.push(await spawnWorker())
+  const producer = await system.producer({ width: 4, mode })
+  for (const chunk of chunks(jobs, 1_000)) await producer.addBulk(chunk)
+  await producer.close()
+  await settle()
+  const wal = await walBytes()
+  const server = serverCpu()
+  const start = now()
+  for (const worker of workers) worker.ask({ kind: "go" }, "started")
+  const handled = () => workers.reduce((sum, { state }) => sum + state.handled, 0)
+  while (handled() < jobs && now() - start < capMs) await sleep(3)
+  let ended = now()
+  const whole = handled() >= jobs
+  // Until the store itself has nothing left, so that batched endings are paid for.
+  while (whole && now() - ended < 15_000) {
+    if (await system.remaining() === 0) break
+    await sleep(2)
+  }
+  ended = now()
+  const done = handled()
+  const used = serverCpu() - server
+  const logged = await walBytes() - wal
+  const ends = await Promise.all(workers.map((worker) => worker.stop()))
+  emit({
+    "jobs/s": done / (ended - start) * 1_000,
+    ...perJob(Math.max(1, done), ends.reduce((sum, { cpu }) => sum + cpu, 0), used, logged),
+    "RSS MB": Math.max(...ends.map(({ rss }) => rss))
+  })
+}
+
+const pickUp = async () => {
+  const rate = number("rate", 50)
+  const seconds = number("seconds", 8)
+  await system.reset(mode)
+  if (options.future !== undefined) await system.seedFuture(number("future", 0))
+  const producer = await system.producer({ width: 4, mode })
+  const worker = await spawnWorker()
+  await worker.ask({ kind: "go", reportEvery: 100 }, "started")
+  for (let n = 0; n < 20; n++) {
+    await producer.add(payload(n))
+    await sleep(20)
+  }
+  await sleep(1_500)
+  await settle()
+  const { handled: before } = await worker.ask({ kind: "forget" }, "forgot")
+  const server = serverCpu()
+  const { cpu } = await worker.ask({ kind: "usage" }, "usage")
+  const total = rate * seconds
+  const step = 1_000 / rate
+  const start = now()
+  const sent = []
+  for (let n = 0; n < total; n++) {
+    const wait = start + (n + Math.random()) * step - now()
+    if (wait > 0.5) await sleep(wait)
+    sent.push(producer.add({ ...payload(n), t: now() }))
+  }
+  await Promise.all(sent)
+  const until = now() + number("cap", 15) * 1_000
+  while (worker.state.handled - before < total && now() < until) await sleep(20)
+  const used = serverCpu() - server
+  const end = await worker.stop()
+  await producer.close()
+  emit({
+    "p50 ms": percentile(end.latencies, 50),
+    "p95 ms": percentile(end.latencies, 95),
+    "p99 ms": percentile(end.latencies, 99),
+    "served": end.latencies.length / total,
+    "client µs/job": (end.cpu - cpu) * 1_000 / total,
+    "server µs/job": used * 1_000 / total
+  })
+}
+
+const idle = async () => {
+  const seconds = number("seconds", 30)
+  await system.reset(mode)
+  const worker = await spawnWorker()
+  await worker.ask({ kind: "go" }, "started")
+  await sleep(4_000)
+  await settle()
+  const { cpu: before } = await worker.ask({ kind: "usage" }, "usage")
+  const server = serverCpu()
+  const start = now()
+  await sleep(seconds * 1_000)
+  const took = (now() - start) / 1_000
+  const { cpu, rss } = await worker.ask({ kind: "usage" }, "usage")
+  const used = serverCpu() - server
+  await worker.stop()
+  emit({
+    "worker CPU ms/s": (cpu - before) / took,
+    "server CPU ms/s": used / took,
+    "CPU ms/s": (cpu - before + used) / took,
+    "RSS MB": rss / 1_048_576
+  })
+}
+
+await { submit, drain, "pick-up": pickUp, idle }[scenario]()
+await system.done()
+process.exit(0)

@@ -1,0 +1,109 @@
+/** Deadman as it is: its submitter in process, its built worker program, and its default settings in every mode. */
+import { Context, Effect, Exit, Layer, Redacted, Scope } from "effect"
+import { fileURLToPath } from "node:url"
+import * as Migrations from "../../../src/adapters/postgres/Migrations.ts"
+import * as Backoff from "../../../src/domain/Backoff.ts"
+import { JobType, queueDefault } from "../../../src/domain/Job.ts"
+import { Submitter } from "../../../src/ports/Submitter.ts"
+import * as Adapters from "../../../src/programs/Adapters.ts"
+import * as Loops from "../../../src/programs/process/Loops.ts"
+import * as GroupCommit from "../../../src/programs/submit/GroupCommit.ts"
+import { sleep, sql, url } from "../common.mjs"
+
+process.env.DEADMAN_DATABASE_URL = url
+process.env.DEADMAN_LOG_LEVEL ??= "error"
+const type = JobType.make("bench")
+
+export const reset = async () => {
+  await sql("DROP SCHEMA IF EXISTS deadman CASCADE")
+  await Effect.runPromise(Migrations.migrate(Redacted.make(url)))
+}
+
+const draft = (data) => ({
+  type,
+  queue: queueDefault,
+  payload: JSON.stringify(data),
+  priority: 0,
+  maxAttempts: 10,
+  backoff: Backoff.defaults,
+  timeoutMs: null,
+  runAtMs: null,
+  tags: [],
+  key: null,
+  resubmittedFrom: null
+})
+
+export const producer = async () => {
+  const scope = Scope.makeUnsafe()
+  const services = await Effect.runPromise(
+    Layer.build(
+      GroupCommit.layer.pipe(Layer.provideMerge(Adapters.layer("server")), Layer.provide(Loops.layer))
+    ).pipe(Scope.provide(scope))
+  )
+  const submitter = Context.get(services, Submitter)
+  return {
+    add: (data) =>
+      new Promise((resolve, reject) =>
+        submitter.submitThen(draft(data), (answer) => answer._tag === "Created" ? resolve(answer) : reject(answer))
+      ),
+    addBulk: (all) => Effect.runPromise(submitter.submitAll(all.map(draft))),
+    close: () => Effect.runPromise(Scope.close(scope, Exit.void))
+  }
+}
+
+/** The worker program runs in this process, connected and told to wait until `start`. */
+export const worker = async (_mode, onJob) => {
+  process.env.DEADMAN_HANDLERS = fileURLToPath(new URL("./deadman-handlers.mjs", import.meta.url))
+  globalThis.deadmanOnJob = onJob
+  await sql(
+    `INSERT INTO deadman.route (type, queue, paused) VALUES ('bench', 'default', true)
+     ON CONFLICT (type, queue) DO UPDATE SET paused = true`
+  )
+  process.stdout.write = () => true
+  await import("../../../dist/worker.js")
+  for (let tries = 0; tries < 200; tries++) {
+    const [{ n }] = await sql(
+      `SELECT count(*)::int AS n FROM pg_stat_activity
+       WHERE datname = current_database() AND application_name = 'deadman-worker'`
+    )
+    if (n >= 3) break
+    await sleep(50)
+  }
+  await sleep(300)
+  return {
+    start: () =>
+      sql(
+        `WITH r AS (UPDATE deadman.route SET paused = false WHERE type = 'bench' RETURNING id)
+         SELECT pg_notify('deadman_wake', 'r') FROM r`
+      ),
+    stop: async () => {}
+  }
+}
+
+export const remaining = async () =>
+  Number(
+    (await sql(
+      `SELECT coalesce(sum(n), 0) - (SELECT count(*) FROM deadman.job WHERE wait_ms > deadman.now_ms() + 86400000) AS n
+       FROM deadman.tally WHERE state IN (0, 1, 2)`
+    ))[0].n
+  )
+
+export const seedFuture = async (count) => {
+  await sql(`INSERT INTO deadman.route (type, queue) VALUES ('bench', 'default') ON CONFLICT DO NOTHING`)
+  await sql(
+    `WITH x AS MATERIALIZED (
+       SELECT gen_random_uuid() AS id, deadman.statement_ms() + 31536000000 + n * 1000 AS at_ms
+       FROM generate_series(1, $1::int) n
+     ), b AS (
+       INSERT INTO deadman.body (id, payload, created_at_ms, max_attempts) SELECT id, '{"id":1}', at_ms, 10 FROM x
+     ), t AS (
+       INSERT INTO deadman.tally (route, state, n) SELECT id, 0, $1::int FROM deadman.route
+     )
+     INSERT INTO deadman.job (id, run_at_ms, wait_ms, route, bytes)
+     SELECT x.id, x.at_ms, x.at_ms, r.id, 8 FROM x CROSS JOIN deadman.route r`,
+    [count]
+  )
+  await sql("VACUUM ANALYZE deadman.job")
+}
+
+export const done = async () => {}
