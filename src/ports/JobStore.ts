@@ -12,7 +12,8 @@
  *     (but always one). Paused queues and jobs that are not due are not ready.
  *  4. A claim asked again under its lease takes nothing further: `recall` answers what it took and moves the token;
  *     `abandon` hands all of it back and charges nothing, also when it took nothing.
- *  5. A job with two losses or more is claimed alone, and only if `freeSlots` is above zero.
+ *  5. A job with two losses or more is claimed alone, and only if `freeSlots` is above zero; one with `lossesBelow`
+ *     losses or more is left to others.
  *  6. `settle` writes only under the current claim: id, epoch, lease and `running`, checked by the writing statement.
  *     A repeat is known by its claim, whatever it carries, and answers `Settled`, also after the job has moved on. A
  *     write whose epoch was lost or cancelled, or was settled under another lease, answers `Stale` and is counted and
@@ -87,6 +88,8 @@ export interface ClaimRequest {
   readonly limit: number
   /** How many of these would start at once. A suspect job is only taken into such a slot. */
   readonly freeSlots: number
+  /** Absent: whatever a job has lost. */
+  readonly lossesBelow?: number
   /** Bytes of payload there is room for. */
   readonly bytes: number
   /** Only jobs that have been ready for longer than this. */

@@ -285,6 +285,23 @@ export const claimLaws: Steps.Laws = (it, pass) => {
       assert.isTrue(free.some((claim) => claim.length === 1 && claim[0]?.id === suspect.id))
     }))
 
+  it.effect("5: a job with as many losses as a claim leaves to others is not taken by it", () =>
+    Effect.gen(function*() {
+      const store = yield* JobStore
+      const type = yield* Jobs.freshType
+      const accused = yield* Steps.submitted({ type })
+      yield* Steps.lost(pass, accused, 3)
+      yield* pass(4_000)
+      yield* store.promoteIds([accused.id])
+      const other = yield* Steps.submitted({ type })
+      const below = yield* Steps.request({ type }, { lossesBelow: 3 })
+
+      const left = yield* store.claimIds({ ...below, ids: [accused.id] })
+      assert.lengthOf(left.claimed, 0)
+      assert.deepStrictEqual(Steps.idsOf(yield* Steps.take({ type }, { lossesBelow: 3 })), [other.id])
+      assert.deepStrictEqual(Steps.idsOf(yield* Steps.take({ type }, { lossesBelow: 4 })), [accused.id])
+    }))
+
   it.effect("5: a job with one loss is claimed like any other", () =>
     Effect.gen(function*() {
       const store = yield* JobStore

@@ -10,6 +10,7 @@ const isSuspect = (row: JobRow.JobRow): boolean => row.losses >= suspectLosses
 
 const serves = (request: ClaimRequest, row: JobRow.JobRow, nowMs: number): boolean =>
   request.types.includes(row.submitted.type) &&
+  row.losses < (request.freeSlots > 0 ? request.lossesBelow ?? Infinity : suspectLosses) &&
   (request.queues === undefined || request.queues.includes(row.submitted.queue)) &&
   (request.readyForMs === undefined || row.runAtMs <= nowMs - request.readyForMs)
 
@@ -24,7 +25,7 @@ const chosen = (request: ClaimRequest, candidates: ReadonlyArray<JobRow.JobRow>)
   if (head === undefined || request.limit < 1) {
     return []
   }
-  if (isSuspect(head) && request.freeSlots > 0) {
+  if (isSuspect(head)) {
     return [head]
   }
   const rows: Array<JobRow.JobRow> = []

@@ -62,6 +62,7 @@ export const make = (options: {
   readonly types: ReadonlyArray<JobType>
   readonly worker: string
   readonly leaseMs: number
+  readonly trialLosses: number
   readonly poll: Duration.Duration
   readonly now: () => number
   readonly drawLease: () => LeaseId
@@ -92,8 +93,9 @@ export const make = (options: {
     worker: options.worker,
     types: options.types,
     limit,
-    freeSlots: slots.onTrial() ? 0 : room.free,
-    bytes: claimBytesMax
+    freeSlots: room.free,
+    bytes: claimBytesMax,
+    ...(slots.onTrial() ? { lossesBelow: options.trialLosses } : {})
   })
 
   const adopt = (lease: LeaseId, sentMs: number, jobs: Claimed, first: boolean) => {

@@ -71,9 +71,9 @@ export interface Slots {
   readonly abandonAll: () => void
   readonly waiting: () => number
   /**
-   * Whether a job that has lost leases before has begun here only lately. Two of them do not begin side by side: one
-   * that blocks the process or ends it would take the others' leases with it, until all of them are dead of it. One
-   * that has run for two lengths of its lease has kept up its heartbeat, and is no danger to the next.
+   * Whether a job has begun here only lately for which one more loss is the last. Two of them do not run side by side:
+   * one that blocks the process, or ends it, would take the other's lease with it until both are dead of it. One that
+   * has run for two lengths of its lease has kept up its heartbeat, and is no danger to the next.
    */
   readonly onTrial: () => boolean
   /** Runs that are not runaways. */
@@ -102,7 +102,9 @@ export const make = (options: {
   readonly forget: (held: HeldJob) => void
   /** A lease was found past its length. */
   readonly expire: (lease: HeldLease) => void
-  /** A job that had lost leases before has ended. */
+  /** From how many losses on a job is on trial. */
+  readonly trialLosses: number
+  /** A job on trial has ended. */
   readonly onTrialEnded: () => void
   readonly onRunaways: (count: number, held: HeldJob | null) => void
 }): Slots => {
@@ -111,7 +113,7 @@ export const make = (options: {
   const runFork = Effect.runForkWith(context)
   const waiting = new Set<HeldJob>()
   const actives = new Map<HeldJob, Active>()
-  const suspects = new Set<HeldJob>()
+  const accused = new Set<HeldJob>()
   const work = Signal.make()
   const freed = Signal.make()
   const idle = Signal.make()
@@ -138,7 +140,7 @@ export const make = (options: {
 
   const record = (held: HeldJob, outcome: Run.Ending) => {
     held.phase = "ended"
-    if (suspects.delete(held)) {
+    if (accused.delete(held)) {
       options.onTrialEnded()
     }
     if (outcome === null) {
@@ -301,8 +303,8 @@ export const make = (options: {
       }
       for (const held of [...lease.jobs.values(), ...later]) {
         waiting.add(held)
-        if (held.job !== null && isSuspect(held.job)) {
-          suspects.add(held)
+        if (held.job !== null && held.job.leaseLosses >= options.trialLosses) {
+          accused.add(held)
         }
       }
       if (closed) {
@@ -342,7 +344,7 @@ export const make = (options: {
     waiting: () => waiting.size,
     onTrial: () => {
       const atMs = now()
-      for (const held of suspects) {
+      for (const held of accused) {
         if (atMs - held.atMs < 2 * held.lease.leaseMs) {
           return true
         }

@@ -14,6 +14,8 @@ export class WorkerConfig extends Context.Service<WorkerConfig, {
   readonly lease: Duration.Duration
   /** How long running jobs may take to finish once the process is told to stop. */
   readonly drain: Duration.Duration
+  /** Counted losses after which a job is dead as a crash loop: the last but one is its trial. */
+  readonly lossesMax: number
   /** Time between claims of an idle worker that nobody woke; jittered. */
   readonly poll: Duration.Duration
 }>()("deadman/programs/worker/WorkerConfig") {}
@@ -26,6 +28,7 @@ export const defaults: Omit<Settings, "name"> = {
   slots: 4,
   lease: Duration.seconds(5),
   drain: Duration.seconds(10),
+  lossesMax: 5,
   poll: Duration.seconds(1)
 }
 
@@ -48,6 +51,9 @@ const check = Effect.fnUntraced(function*(config: Settings): Effect.fn.Return<Se
   }
   if (!Number.isInteger(drain) || drain < 0 || drain > 3_600_000) {
     return yield* refuse(`DEADMAN_DRAIN_MS must be a whole number from 0 to 3600000, not ${drain}`)
+  }
+  if (!Number.isInteger(config.lossesMax) || config.lossesMax < 1 || config.lossesMax > 1_000) {
+    return yield* refuse(`DEADMAN_MAX_LEASE_LOSSES must be a whole number from 1 to 1000, not ${config.lossesMax}`)
   }
   if (!namePattern.test(config.name)) {
     return yield* refuse(
@@ -82,7 +88,8 @@ export const layerFromEnv = (
         name: Config.String("WORKER_NAME").pipe(Config.withDefault(about.role)),
         slots: whole("WORKER_THREADS", defaults.slots),
         leaseMs: whole("LEASE_MS", Duration.toMillis(defaults.lease)),
-        drainMs: whole("DRAIN_MS", Duration.toMillis(defaults.drain))
+        drainMs: whole("DRAIN_MS", Duration.toMillis(defaults.drain)),
+        lossesMax: whole("MAX_LEASE_LOSSES", defaults.lossesMax)
       }).pipe(Config.nested("DEADMAN"))
       const suffix = Math.floor((yield* Random.next) * 2 ** 32).toString(16).padStart(8, "0")
       const length = (name: string, ms: number) =>
@@ -94,6 +101,7 @@ export const layerFromEnv = (
         ...about,
         name: `${env.name}-${suffix}`,
         slots: env.slots,
+        lossesMax: env.lossesMax,
         lease: yield* length("DEADMAN_LEASE_MS", env.leaseMs),
         drain: yield* length("DEADMAN_DRAIN_MS", env.drainMs)
       })

@@ -13,6 +13,7 @@
  * slots and a worker are the same thing.
  */
 import { Clock, Context, Duration, Effect, Fiber, Layer, Queue, Random } from "effect"
+import { suspectLosses } from "../../domain/Claim.ts"
 import { heartbeatMs } from "../../domain/Watch.ts"
 import { DelayedJobs } from "../../ports/DelayedJobs.ts"
 import { JobStore, JobStoreUnavailable } from "../../ports/JobStore.ts"
@@ -67,6 +68,8 @@ const make = Effect.gen(function*() {
   const now = () => Number(clock.monotonicTimeNanosUnsafe()) / 1e6
   const leaseMs = Duration.toMillis(config.lease)
   const everyMs = heartbeatMs(leaseMs)
+  // One more loss and it is dead as a crash loop: that one must be its own.
+  const trialLosses = Math.max(suspectLosses, config.lossesMax - 1)
   let draining = false
 
   const leases = Leases.make({ isRecord: register.isRecord })
@@ -97,6 +100,7 @@ const make = Effect.gen(function*() {
     settle: settler.put,
     forget,
     expire: (lease) => heartbeat.expire(lease),
+    trialLosses,
     onTrialEnded: () => claims.wake(),
     onRunaways: (count, held) => {
       runFork(loops.setReason(
@@ -139,6 +143,7 @@ const make = Effect.gen(function*() {
     types: handlers.types,
     worker: config.name,
     leaseMs,
+    trialLosses,
     poll: config.poll,
     now,
     drawLease,

@@ -3,7 +3,7 @@ import { Effect, Layer } from "effect"
 import * as GuardedEffectsMemory from "../../../src/adapters/memory/GuardedEffectsMemory.ts"
 import { Epoch } from "../../../src/domain/Claim.ts"
 import type { JobId } from "../../../src/domain/JobId.ts"
-import { GuardedEffects } from "../../../src/ports/GuardedEffects.ts"
+import { GuardedEffects, GuardedEffectsUnavailable } from "../../../src/ports/GuardedEffects.ts"
 import { JobStore } from "../../../src/ports/JobStore.ts"
 import * as BuiltIn from "../../../src/programs/handlers/BuiltIn.ts"
 import * as Ids from "../../support/Ids.ts"
@@ -100,5 +100,29 @@ describe("the built-in handlers", () => {
       assert.isUndefined(yield* run(one))
       yield* run(two)
       assert.deepStrictEqual(guarded, [`${one}:${one}`, `${two}:${two}`])
+    }))
+
+  it.effect("H71: a store that is away while side-effect asks costs the job no attempt, but not for ever", () =>
+    Effect.gen(function*() {
+      const world = yield* make()
+      const from = { answers: 3 }
+      const effects = GuardedEffects.of({
+        once: () =>
+          Effect.suspend(() => {
+            from.answers -= 1
+            return from.answers >= 0
+              ? Effect.fail(new GuardedEffectsUnavailable({ cause: new Error("away") }))
+              : Effect.succeed("fired" as const)
+          })
+      })
+      yield* world.start(yield* Effect.provideService(BuiltIn.make, GuardedEffects, effects))
+      const one = yield* world.submit("side-effect", { maxAttempts: 1 })
+      yield* pass(3_000)
+      assert.strictEqual((yield* world.job(one)).state, "completed")
+      assert.strictEqual((yield* world.job(one)).attempts, 0)
+      from.answers = Infinity
+      const other = yield* world.submit("side-effect", { maxAttempts: 1 })
+      yield* pass(60_000, 500)
+      assert.strictEqual((yield* world.job(other)).reason, "attempts_exhausted")
     }))
 })

@@ -137,46 +137,52 @@ describe("ClaimLoop", () => {
       assert.strictEqual((yield* world.store.counts).byState.running, 2)
     }))
 
-  it.effect("two suspects do not begin side by side, and the second one has its turn", () =>
+  const sideBySide = Effect.fnUntraced(function*(lossesMax: number) {
+    const world = yield* make()
+    const suspects = [yield* world.submit("work"), yield* world.submit("work")]
+    const type = (yield* world.job(suspects[0]!)).type
+    for (let n = 0; n < 2; n++) {
+      const lease = crypto.randomUUID() as LeaseId
+      yield* world.store.claim({
+        lease,
+        leaseMs: 1_000,
+        worker: "gone",
+        types: [type],
+        limit: 2,
+        freeSlots: 1,
+        bytes: 9
+      })
+      const row = (yield* world.store.look).leases.find((found) => found.lease === lease)
+      yield* world.store.reclaim([{ lease, token: row!.token }], { counted: true, lossesMax: 9 })
+      yield* TestClock.adjust(5_000)
+      yield* world.store.promote(10)
+    }
+    let most = 0
+    let running = 0
+    yield* world.start({
+      work: () =>
+        Effect.sync(() => {
+          running += 1
+          most = Math.max(most, running)
+        }).pipe(
+          Effect.andThen(Effect.sleep(2_000)),
+          Effect.ensuring(Effect.sync(() => {
+            running -= 1
+          }))
+        )
+    }, { slots: 4, lossesMax })
+    yield* pass(4_500)
+    return { most, states: yield* Effect.forEach(suspects, (id) => Effect.map(world.job(id), ({ state }) => state)) }
+  })
+
+  it.effect("two suspects may run side by side while they may lose more than once", () =>
     Effect.gen(function*() {
-      const world = yield* make()
-      const suspects = [yield* world.submit("work"), yield* world.submit("work")]
-      const type = (yield* world.job(suspects[0]!)).type
-      for (let n = 0; n < 2; n++) {
-        const lease = crypto.randomUUID() as LeaseId
-        yield* world.store.claim({
-          lease,
-          leaseMs: 1_000,
-          worker: "gone",
-          types: [type],
-          limit: 2,
-          freeSlots: 1,
-          bytes: 9
-        })
-        const row = (yield* world.store.look).leases.find((found) => found.lease === lease)
-        yield* world.store.reclaim([{ lease, token: row!.token }], { counted: true, lossesMax: 9 })
-        yield* TestClock.adjust(5_000)
-        yield* world.store.promote(10)
-      }
-      let most = 0
-      let running = 0
-      yield* world.start({
-        work: () =>
-          Effect.sync(() => {
-            running += 1
-            most = Math.max(most, running)
-          }).pipe(
-            Effect.andThen(Effect.sleep(2_000)),
-            Effect.ensuring(Effect.sync(() => {
-              running -= 1
-            }))
-          )
-      }, { slots: 4 })
-      yield* pass(4_500)
-      assert.strictEqual(most, 1)
-      for (const id of suspects) {
-        assert.strictEqual((yield* world.job(id)).state, "completed")
-      }
+      assert.deepStrictEqual(yield* sideBySide(5), { most: 2, states: ["completed", "completed"] })
+    }))
+
+  it.effect("two jobs that may lose only once more do not run side by side, and the second one has its turn", () =>
+    Effect.gen(function*() {
+      assert.deepStrictEqual(yield* sideBySide(3), { most: 1, states: ["completed", "completed"] })
     }))
 
   it.effect("delivered ids are claimed by id, and acknowledged when they are settled or dropped", () =>

@@ -7,6 +7,7 @@
  * after each claim that was not full.
  */
 import { Clock, Effect } from "effect"
+import { suspectLosses } from "../../../domain/Claim.ts"
 import type { JobId } from "../../../domain/JobId.ts"
 import type { ClaimRequest, JobStore } from "../../../ports/JobStore.ts"
 import { type Database, long, texts, uuids } from "../Database.ts"
@@ -32,6 +33,9 @@ interface Start {
 /** A claim that outlived its lease would run jobs that are lost already. */
 const deadlineMs = (request: ClaimRequest) => Math.max(50, Math.min(3_000, Math.floor(request.leaseMs * 0.8)))
 
+/** What the column can hold. */
+const lossesMax = 32_768
+
 const parameters = (request: ClaimRequest): ReadonlyArray<unknown> => [
   request.lease,
   request.leaseMs,
@@ -40,7 +44,7 @@ const parameters = (request: ClaimRequest): ReadonlyArray<unknown> => [
   request.queues === undefined ? null : texts(request.queues),
   request.limit,
   long(request.bytes),
-  request.freeSlots > 0
+  request.freeSlots > 0 ? request.lossesBelow ?? lossesMax : suspectLosses
 ]
 
 export const make = (db: Database["Service"]): Pick<JobStore["Service"], "claim" | "claimIds" | "recall"> => {

@@ -8,7 +8,7 @@ import { suspectLosses } from "../../../domain/Claim.ts"
 import { bodyOf, claimedColumns, type ClaimedRow, state, tallies } from "./Rows.ts"
 
 // Parameters of both claims: $1 lease, $2 lease_ms, $3 worker, $4 types, $5 queues or null, $6 limit, $7 bytes,
-// $8 whether a suspect may be taken. `claim` adds $9 the lowest rank to look at and $10 ready_for_ms or null, and
+// $8 the losses from which a job is not to be taken. `claim` adds $9 the lowest rank to look at and $10 ready_for_ms or null, and
 // `claimIds` $9 ids.
 
 // Asked anew by each statement: after a failover a route's number may belong to another type.
@@ -21,7 +21,7 @@ const head = (columns: string, route: string, limit: string, lock: string) =>
   `SELECT ${columns} FROM deadman.job q
    WHERE (q.route, q.rank) >= (${route}, $9::bigint) AND (q.route, q.rank) <= (${route}, 9223372036854775807)
      AND q.rank IS NOT NULL
-     AND (q.losses < ${suspectLosses} OR $8::boolean)
+     AND q.losses < $8::int
      AND ($10::bigint IS NULL OR q.run_at_ms <= deadman.statement_ms() - $10::bigint)
    ORDER BY q.route, q.rank, q.id
    LIMIT ${limit} ${lock}`
@@ -52,6 +52,7 @@ const byId = `i AS MATERIALIZED (
   c AS MATERIALIZED (
     SELECT i.id, i.route, coalesce(i.rank, i.run_at_ms - i.priority * r.step_ms) AS rank, i.state, i.bytes, i.losses
     FROM i JOIN r ON r.id = i.route
+    WHERE i.losses < $8::int
   )`
 
 // What is taken of what was locked: a suspect alone, if it is the first; else no suspect, and as many as there is room
@@ -64,7 +65,7 @@ const taking = `o AS MATERIALIZED (
   ),
   e AS MATERIALIZED (
     SELECT o.* FROM o
-    WHERE CASE WHEN o.first_losses >= ${suspectLosses} AND $8::boolean THEN o.n = 1
+    WHERE CASE WHEN o.first_losses >= ${suspectLosses} THEN o.n = 1
                ELSE o.losses < ${suspectLosses} AND (o.m = 1 OR (o.total <= $7::float8 AND o.m <= $6::int)) END
   ),
   s AS MATERIALIZED (SELECT deadman.now_ms() AS now),
