@@ -1,5 +1,5 @@
 /**
- * Runs a program until it is told to stop. Being told to stop is success.
+ * Runs a program until it ends or is told to stop.
  *
  * The first signal closes the program's scope, which is the shutdown; the second one exits at once. A start that fails
  * says why in one line on stderr.
@@ -33,23 +33,29 @@ export const describe = (cause: Cause.Cause<unknown>): string => {
 /** Ctrl-C under npm arrives twice, from the terminal and from npm: less apart than a person's second thought. */
 const echoMs = 250
 
-const start = <E>(program: Effect.Effect<unknown, E>): void => {
+/** `endless`: it runs until it is told to stop, and so being told is success. */
+const start = <E>(program: Effect.Effect<unknown, E>, { endless }: { readonly endless: boolean }): void => {
   const fiber = Effect.runFork(program)
   let told: number | null = null
+  let code = 0
   const onSignal = (signal: NodeJS.Signals) => {
     if (told !== null && performance.now() - told > echoMs) {
       process.exit(128 + (numbers[signal] ?? 0))
     }
     if (told === null) {
       told = performance.now()
+      code = endless ? 0 : 128 + (numbers[signal] ?? 0)
       fiber.interruptUnsafe()
     }
   }
   process.on("SIGINT", onSignal)
   process.on("SIGTERM", onSignal)
   fiber.addObserver((exit) => {
-    if (Exit.isSuccess(exit) || (told !== null && Cause.hasInterruptsOnly(exit.cause))) {
+    if (Exit.isSuccess(exit)) {
       process.exit(0)
+    }
+    if (told !== null && Cause.hasInterruptsOnly(exit.cause)) {
+      process.exit(code)
     }
     process.stderr.write(`${describe(exit.cause)}\n`)
     if (Cause.hasDies(exit.cause)) {
@@ -66,9 +72,13 @@ export const run = <A, E>(program: Layer.Layer<A, E>): void =>
       // Nothing else may hold the process up while it waits for its first connection.
       yield* Effect.forkChild(Effect.forever(Effect.sleep("1 hour")))
       return yield* Layer.launch(program)
-    }).pipe(Effect.provide(Logging.layer(process.stdout)))
+    }).pipe(Effect.provide(Logging.layer(process.stdout))),
+    { endless: true }
   )
 
-/** Runs a program that ends by itself. What it answers is on stdout, what it logs on stderr. */
+/**
+ * Runs a program that ends by itself; stopped before, it has failed. What it answers is on stdout, what it logs on
+ * stderr.
+ */
 export const once = <A, E>(program: Effect.Effect<A, E>): void =>
-  start(program.pipe(Effect.provide(Logging.layer(process.stderr))))
+  start(program.pipe(Effect.provide(Logging.layer(process.stderr))), { endless: false })

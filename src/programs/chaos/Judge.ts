@@ -1,0 +1,315 @@
+/**
+ * The judgement over a run: what was broken, and whether the run was hard enough to mean anything.
+ *
+ * Jobs are taken one at a time, so that a run of a hundred thousand needs no more memory than its lines do.
+ */
+import type { Deed, JobHistory, Line, Renewals, Transition } from "./Evidence.ts"
+import { type Breach, breachesOf, isClaim, isLoss, isNote, isSettlement, type Law, laws } from "./Laws.ts"
+import { hitMin, type Order } from "./Plan.ts"
+
+/** So many jobs are named where a law is broken. */
+const namedMax = 10
+
+export interface Check {
+  readonly law: Law
+  readonly held: boolean
+  readonly broken: number
+  readonly jobs: ReadonlyArray<{ readonly id: string; readonly detail: string }>
+}
+
+export interface Times {
+  readonly n: number
+  readonly p50: number | null
+  readonly p99: number | null
+  readonly max: number | null
+  /** What p99 may be. */
+  readonly bound: number
+}
+
+export interface Second {
+  submitted: number
+  claimed: number
+  completed: number
+  failed: number
+  lost: number
+  /** In somebody's hands at its end. */
+  running: number
+}
+
+export interface Verdict {
+  readonly checks: ReadonlyArray<Check>
+  readonly held: boolean
+  /** Why the run proves nothing, where it does not. */
+  readonly provedNothing: ReadonlyArray<string>
+  readonly figures: {
+    readonly jobs: number
+    readonly completed: number
+    readonly dead: number
+    readonly effects: number
+    readonly handlerRuns: number
+    /** Jobs that were delivered more than once, and the deliveries beyond the first of each. */
+    readonly redelivered: number
+    readonly extraDeliveries: number
+    /** Deliveries that found the side effect done already, and did not do it again. */
+    readonly effectsAbsorbed: number
+    readonly reclaims: number
+    readonly staleWrites: number
+    readonly refusedEffects: number
+    readonly failures: number
+    readonly kills: number
+    readonly freezes: number
+    /** Jobs that were inside a handler when their worker was killed, or frozen. */
+    readonly killedInHandler: number
+    readonly frozenInHandler: number
+    readonly frozenWorkersInHandler: number
+    readonly frozenWorkersRefused: number
+    readonly rescue: Times
+    /** Those with a fault of a service in between, from when it answered again. */
+    readonly rescueInOutage: Times
+  }
+  readonly timeline: { readonly startMs: number; readonly seconds: ReadonlyArray<Second> }
+}
+
+export interface Trial {
+  readonly order: Order
+  readonly startMs: number
+  readonly lossesMax: number
+  readonly deeds: ReadonlyArray<Deed>
+  readonly renewals: Renewals
+  /** The ids that were answered, by number of the job. */
+  readonly accepted: ReadonlyMap<number, string>
+  /** Keys that were answered with two ids. */
+  readonly doubled: ReadonlyArray<Breach>
+  /** What the watch over Kafka's offsets found. */
+  readonly offsets: ReadonlyArray<Breach>
+}
+
+interface Hit {
+  readonly deed: Deed
+  inHandler: number
+  reclaimed: number
+  refused: number
+}
+
+const quantile = (sorted: ReadonlyArray<number>, q: number): number | null =>
+  sorted.length === 0 ? null : Math.round(sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * q))]!)
+
+const timesOf = (values: Array<number>, bound: number): Times => {
+  values.sort((one, other) => one - other)
+  return {
+    n: values.length,
+    p50: quantile(values, 0.5),
+    p99: quantile(values, 0.99),
+    max: quantile(values, 1),
+    bound
+  }
+}
+
+const hurtsService = ({ kind, skipped }: Deed): boolean =>
+  skipped === null && kind !== "kill" && kind !== "freeze" && kind !== "clock" && kind !== "server-kill"
+
+const belongsTo = (worker: string | null, deed: Deed): boolean =>
+  worker !== null && deed.worker !== null && worker.startsWith(`${deed.worker}-`)
+
+const secondsMax = 100_000
+
+export const make = (trial: Trial) => {
+  const { order } = trial
+  const breaches = new Map<Law, Array<Breach>>(laws.map((law) => [law, []]))
+  const counts = new Map<Law, number>(laws.map((law) => [law, 0]))
+  const note = (breach: Breach) => {
+    counts.set(breach.law, (counts.get(breach.law) ?? 0) + 1)
+    const named = breaches.get(breach.law)!
+    if (named.length < namedMax) {
+      named.push(breach)
+    }
+  }
+  const hits: ReadonlyArray<Hit> = trial.deeds
+    .filter(({ kind, skipped }) => skipped === null && (kind === "kill" || kind === "freeze"))
+    .map((deed) => ({ deed, inHandler: 0, reclaimed: 0, refused: 0 }))
+  const hitsOf = new Map<number, Array<Hit>>()
+  for (const hit of hits) {
+    hitsOf.set(hit.deed.pid ?? -1, [...(hitsOf.get(hit.deed.pid ?? -1) ?? []), hit])
+  }
+  const outages = trial.deeds.filter(hurtsService)
+  const rescues: Array<number> = []
+  const rescuesInOutage: Array<number> = []
+  const seconds: Array<Second> = []
+  const ids = new Set<string>()
+  const idOfKey = new Map<string, string>()
+  const figures = {
+    jobs: 0,
+    completed: 0,
+    dead: 0,
+    effects: 0,
+    handlerRuns: 0,
+    redelivered: 0,
+    extraDeliveries: 0,
+    effectsAbsorbed: 0,
+    reclaims: 0,
+    staleWrites: 0,
+    refusedEffects: 0,
+    failures: 0
+  }
+
+  const secondAt = (atMs: number): Second => {
+    const index = Math.min(secondsMax, Math.max(0, Math.floor((atMs - trial.startMs) / 1_000)))
+    while (seconds.length <= index) {
+      seconds.push({ submitted: 0, claimed: 0, completed: 0, failed: 0, lost: 0, running: 0 })
+    }
+    return seconds[index]!
+  }
+
+  const count = (change: Transition) => {
+    const second = secondAt(change.atMs)
+    if (change.from === null) second.submitted += 1
+    if (isClaim(change)) {
+      second.claimed += 1
+      second.running += 1
+    }
+    if (change.from === 1 && change.to !== 1) second.running -= 1
+    if (isSettlement(change) && change.to === 3) second.completed += 1
+    if (isSettlement(change) && change.to === 2) second.failed += 1
+    if (isLoss(change)) second.lost += 1
+  }
+
+  /** What became of a claim that was in a handler when its worker was hit. */
+  const follow = (hit: Hit, start: Line, end: Line | undefined, history: JobHistory) => {
+    hit.inHandler += 1
+    if (end?.what === "refused" || history.row.staleEpochs.includes(start.epoch)) {
+      hit.refused += 1
+    }
+    const changes = history.transitions.filter((change) => !isNote(change))
+    const loss = changes.findIndex((change) => isLoss(change) && change.leaseBefore === start.lease)
+    if (loss === -1 || changes[loss]!.atMs < hit.deed.atMs) {
+      return
+    }
+    hit.reclaimed += 1
+    const rescue = changes.slice(loss).find(isClaim)
+    if (rescue === undefined) {
+      return
+    }
+    const between = outages.filter(({ atMs, endMs }) => atMs < rescue.atMs && endMs + 2 * order.leaseMs > hit.deed.atMs)
+    if (between.length === 0) {
+      rescues.push(rescue.atMs - hit.deed.atMs)
+    } else {
+      rescuesInOutage.push(rescue.atMs - Math.max(hit.deed.atMs, ...between.map(({ endMs }) => endMs)))
+    }
+  }
+
+  const add = (history: JobHistory) => {
+    const { effects, lines, row, transitions } = history
+    ids.add(row.id)
+    if (row.key !== null) {
+      const other = idOfKey.get(row.key)
+      if (other !== undefined) {
+        note({ law: "one key is one job", job: row.id, detail: `its key ${row.key} is also that of ${other}` })
+      }
+      idOfKey.set(row.key, row.id)
+    }
+    for (const breach of breachesOf(history, { ...trial, leaseMs: order.leaseMs, effectType: "side-effect" })) {
+      note(breach)
+    }
+    for (const change of transitions) {
+      if (!isNote(change)) count(change)
+    }
+    for (const start of lines) {
+      if (start.kind !== "start") continue
+      figures.handlerRuns += 1
+      for (const hit of hitsOf.get(start.pid) ?? []) {
+        if (start.wallMs > hit.deed.atMs || !belongsTo(start.worker, hit.deed)) continue
+        const end = lines.find((line) => line.kind === "end" && line.epoch === start.epoch && line.pid === start.pid)
+        if (end === undefined || end.wallMs > hit.deed.atMs) follow(hit, start, end, history)
+      }
+    }
+    figures.jobs += 1
+    figures.completed += row.state === 3 ? 1 : 0
+    figures.dead += row.state === 4 ? 1 : 0
+    figures.effects += effects.length
+    figures.redelivered += row.deliveries > 1 ? 1 : 0
+    figures.extraDeliveries += Math.max(0, row.deliveries - 1 - row.attempts)
+    figures.effectsAbsorbed += lines.filter(({ what }) => what === "already").length
+    figures.reclaims += row.losses
+    figures.staleWrites += row.stale
+    figures.refusedEffects += lines.filter(({ kind, what }) => kind === "end" && what === "refused").length
+    figures.failures += row.attempts
+  }
+
+  const finish = (): Verdict => {
+    for (const [n, id] of trial.accepted) {
+      if (!ids.has(id)) {
+        note({ law: "every accepted job is there", job: id, detail: `job ${n} was answered 2xx, and is not there` })
+      }
+    }
+    trial.doubled.forEach(note)
+    trial.offsets.forEach(note)
+    const rescue = timesOf(rescues, order.leaseMs + 2_000)
+    const rescueInOutage = timesOf(rescuesInOutage, 2 * order.leaseMs + 2_000)
+    for (const { bound, n, p99 } of [rescue, rescueInOutage]) {
+      if (p99 !== null && p99 > bound) {
+        note({
+          law: "what was running on a killed or frozen worker runs elsewhere in time",
+          job: null,
+          detail: `p99 of ${n} is ${p99} ms, and may be ${bound}`
+        })
+      }
+    }
+    let running = 0
+    for (const second of seconds) {
+      running += second.running
+      second.running = running
+    }
+    const of = (kind: Deed["kind"]) => hits.filter(({ deed }) => deed.kind === kind)
+    const sum = (of: ReadonlyArray<Hit>) => of.reduce((sum, { inHandler }) => sum + inHandler, 0)
+    const kills = of("kill")
+    const freezes = of("freeze")
+    // One that nobody was rescued from had nothing to be refused: services were away, or its jobs had just ended.
+    const frozen = freezes.filter(({ inHandler, reclaimed }) => inHandler > 0 && reclaimed > 0)
+    const unrefused = frozen.filter(({ refused }) => refused === 0)
+    const all = {
+      ...figures,
+      kills: kills.length,
+      freezes: freezes.length,
+      killedInHandler: sum(kills),
+      frozenInHandler: sum(freezes),
+      frozenWorkersInHandler: frozen.length,
+      frozenWorkersRefused: frozen.length - unrefused.length,
+      rescue,
+      rescueInOutage
+    }
+    const asked = (kind: Deed["kind"]) => order.faults.some((wish) => wish.kind === kind)
+    const provedNothing = [
+      figures.extraDeliveries === 0 ? ["no job was delivered twice: nothing was absorbed"] : [],
+      asked("kill") && all.killedInHandler < hitMin
+        ? [`${all.killedInHandler} jobs were inside a handler when their worker was killed: ${hitMin} must be`]
+        : [],
+      asked("freeze") && frozen.length === 0
+        ? ["no worker was frozen in the middle of a job that was then rescued"]
+        : [],
+      unrefused.length > 0
+        ? [
+          `${unrefused.map(({ deed }) => deed.worker).join(", ")} had been frozen in the middle of jobs and had no ` +
+          "write refused"
+        ]
+        : [],
+      figures.jobs === 0 ? ["there is no job"] : []
+    ].flat()
+    const checks = laws
+      .filter((law) => order.profile === "scale" || law !== "committed offsets are not above what was settled")
+      .map((law): Check => ({
+        law,
+        held: counts.get(law) === 0,
+        broken: counts.get(law) ?? 0,
+        jobs: (breaches.get(law) ?? []).map(({ detail, job }) => ({ id: job ?? "", detail }))
+      }))
+    return {
+      checks,
+      held: checks.every(({ held }) => held),
+      provedNothing,
+      figures: all,
+      timeline: { startMs: trial.startMs, seconds }
+    }
+  }
+
+  return { add, finish }
+}
