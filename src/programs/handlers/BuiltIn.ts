@@ -4,7 +4,7 @@
  * `side-effect` writes one row that is there once however often its job is
  * delivered: the row and the check of the claim share a transaction.
  */
-import { Duration, Effect, Random } from "effect"
+import { Duration, Effect, Random, Schedule } from "effect"
 import { GuardedEffects } from "../../ports/GuardedEffects.ts"
 import { type Handler, Rejected } from "../worker/HandlerApi.ts"
 
@@ -35,6 +35,12 @@ const flaky: Handler = ({ payload }) => {
     })
 }
 
+/**
+ * The store being away is no failure of the job. Asking again under one key is safe, also where only the answer was
+ * lost; in a longer outage the lease ends first, and the job is handed back.
+ */
+const untilAnswered = { schedule: Schedule.spaced("500 millis"), times: 60 } as const
+
 /** All of them, by type. */
 export const make = Effect.map(GuardedEffects, (effects): Readonly<Record<string, Handler>> => ({
   noop: () => undefined,
@@ -44,5 +50,9 @@ export const make = Effect.map(GuardedEffects, (effects): Readonly<Record<string
     throw new Error("always fails")
   },
   // Guarded by the job's id, not by its key: an Idempotency-Key may be used again once its time is over.
-  "side-effect": ({ id, worker }, { claim }) => Effect.asVoid(effects.once(claim, id, worker))
+  "side-effect": ({ id, worker }, { claim }) =>
+    effects.once(claim, id, worker).pipe(
+      Effect.retry({ ...untilAnswered, while: ({ _tag }) => _tag === "GuardedEffectsUnavailable" }),
+      Effect.asVoid
+    )
 }))
