@@ -106,7 +106,6 @@ export const make = Effect.fnUntraced(function*(
       yield* Effect.logInfo(`created in Kafka: ${created.join(", ")}`)
     }
     const ended = yield* Deferred.make<never, Client.KafkaFailed>()
-    const pace = Pace.make({ perSecond: 20, burst: 20, full: 100 })
     let live = true
     let joining: Promise<void> = Promise.resolve()
     /** Messages of the last fetch, until its pace is kept. */
@@ -174,10 +173,7 @@ export const make = Effect.fnUntraced(function*(
       fetched = (isFirst ? 0 : fetched) + taken.admitted
       if (isFirst) {
         isFirst = false
-        const waitMs = pace.spend(nowMs(), before)
-        if (waitMs > 0) {
-          yield* Effect.sleep(waitMs)
-        }
+        yield* Effect.sleep(Pace.gapMs(before))
       }
       while (live && isRunning() && inbox.isFull()) {
         yield* inbox.room.wait(heartbeatMs)

@@ -41,7 +41,6 @@ export const make = Effect.fnUntraced(function*(
 ): Effect.fn.Return<ReadyProducer, never, Scope.Scope> {
   const clock = yield* Clock.Clock
   const trouble = Trouble.make("publishing to Kafka", "workers find their jobs in Postgres meanwhile")
-  const pace = Pace.make({ perSecond: 20, burst: 20, full: 100 })
   const arrived = Bell.make()
   const wanted = Bell.make()
   const changed = Bell.make()
@@ -123,10 +122,7 @@ export const make = Effect.fnUntraced(function*(
           }))
         )
       )
-      const waitMs = pace.spend(nowMs(), ids.length)
-      if (waitMs > 0) {
-        yield* Effect.sleep(waitMs)
-      }
+      yield* Effect.sleep(Pace.gapMs(ids.length))
     }
   })
 

@@ -1,22 +1,34 @@
 import { assert, describe, it } from "@effect/vitest"
 import * as Pace from "../../../src/adapters/kafka/Pace.ts"
 
-const options = { perSecond: 20, burst: 5, full: 100 }
+/** Requests per second for ids that come at a steady rate, each request taking 2 ms. */
+const requests = (perSecond: number) => {
+  let atMs = 0
+  let sent = 0
+  let count = 0
+  while (atMs < 1_000) {
+    const load = Math.max(1, Math.floor(atMs * perSecond / 1_000) - sent)
+    sent += load
+    count += 1
+    atMs = Math.max(atMs + 2 + Pace.gapMs(load), (sent + 1) / perSecond * 1_000)
+  }
+  return count
+}
 
 describe("Pace", () => {
-  it("lets a few small requests go at once, and then as many as the rate allows", () => {
-    const pace = Pace.make(options)
-    assert.deepStrictEqual(Array.from({ length: 5 }, () => pace.spend(0, 0)), [0, 0, 0, 0, 0])
-    assert.strictEqual(pace.spend(0, 0), 50)
-    assert.strictEqual(pace.spend(50, 0), 50)
-    assert.strictEqual(pace.spend(1_050, 0), 0)
+  it("lets single ids go at once", () => {
+    assert.isAtMost(Pace.gapMs(1), 1)
+    assert.isAtLeast(requests(100), 90)
   })
 
-  it("never holds up a request that carries a full load", () => {
-    const pace = Pace.make(options)
-    for (let n = 0; n < 1_000; n++) {
-      assert.strictEqual(pace.spend(0, 100 + n), 0)
+  it("keeps the requests of a loaded system few", () => {
+    for (const perSecond of [4_000, 10_000, 20_000]) {
+      assert.isAtMost(requests(perSecond) / perSecond, 0.01)
     }
-    assert.strictEqual(pace.spend(0, 0), 0)
+  })
+
+  it("never holds up a full load", () => {
+    assert.strictEqual(Pace.gapMs(1_000), 0)
+    assert.strictEqual(Pace.gapMs(5_000), 0)
   })
 })
