@@ -25,7 +25,13 @@ export const shared: Layer.Layer<LeaseRegister | DelayedJobs | Redis.Redis> = La
 export const server = (options: RedisServer.Options = {}): Layer.Layer<Server> =>
   Layer.effect(Server, RedisServer.start(options)).pipe(Layer.orDie)
 
-/** One more process on the server of the suite. */
-export const onServer: Layer.Layer<LeaseRegister | DelayedJobs | Redis.Redis, never, Server> = Layer.unwrap(
-  Effect.map(Server, ({ url }) => Layer.provideMerge(adapters, Redis.layer({ url: Redacted.make(url) })))
+/** A connection to the server of the suite. */
+export const client: Layer.Layer<Redis.Redis, never, Server> = Layer.unwrap(
+  Effect.map(Server, ({ url }) => Redis.layer({ url: Redacted.make(url) }))
 ).pipe(Layer.orDie)
+
+/** Both adapters on it. */
+export const onServer: Layer.Layer<LeaseRegister | DelayedJobs | Redis.Redis, never, Server> = Layer.provideMerge(
+  adapters,
+  client
+)
