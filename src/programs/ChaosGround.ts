@@ -13,7 +13,7 @@ import * as Lines from "../adapters/chaos/Lines.ts"
 import * as Proxy from "../adapters/chaos/Proxy.ts"
 import * as Database from "../adapters/postgres/Database.ts"
 import * as WitnessRows from "../adapters/postgres/Witness.ts"
-import type { Line } from "./chaos/Evidence.ts"
+import type { Boot, Line } from "./chaos/Evidence.ts"
 import { type Child, Ground, type Submitted, Witness } from "./chaos/Ground.ts"
 import type { Order } from "./chaos/Plan.ts"
 import { lossesMax } from "./chaos/Trial.ts"
@@ -170,7 +170,7 @@ const make = Effect.fnUntraced(function*({ order, out }: Options) {
     effects: (first, last) => asked(WitnessRows.effects(first, last)),
     vanished: Effect.map(asked(WitnessRows.vanished), (rows) => rows.map(({ job }) => job)),
     lines: asGround(Effect.try({
-      try: () => Lines.read(records) as ReadonlyMap<string, ReadonlyArray<Line>>,
+      try: () => Lines.read(records) as { boots: ReadonlyArray<Boot>; lines: ReadonlyMap<string, ReadonlyArray<Line>> },
       catch: (cause) => ({ message: `the workers' records in ${records} cannot be read: ${String(cause)}` })
     }))
   })

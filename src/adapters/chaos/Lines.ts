@@ -19,15 +19,30 @@ export const begun = (path: string): boolean => existsSync(path) && statSync(pat
 
 type Written = readonly [string, string, number, string, number, string, number, number, string | null]
 
-/** By job, in the order of their times. Only the last line of a file may be unfinished, where its process was killed. */
-export const read = (folder: string): ReadonlyMap<string, ReadonlyArray<Line>> => {
+export interface Boot {
+  readonly pid: number
+  readonly wallMs: number
+}
+
+export interface Read {
+  /** By job, in the order of their times. */
+  readonly lines: ReadonlyMap<string, ReadonlyArray<Line>>
+  readonly boots: ReadonlyArray<Boot>
+}
+
+/** Only the last line of a file may be unfinished, where its process was killed. */
+export const read = (folder: string): Read => {
+  const boots: Array<Boot> = []
   const byJob = new Map<string, Array<Line>>()
   for (const name of readdirSync(folder)) {
     const texts = readFileSync(join(folder, name), "utf8").split("\n")
     texts.pop()
     for (const text of texts) {
       const [kind, job, epoch, lease, pid, worker, wallMs, monoMs, what] = JSON.parse(text) as Written
-      if (job === "") continue
+      if (job === "") {
+        boots.push({ pid, wallMs })
+        continue
+      }
       const line = { kind, job, epoch, lease, pid, worker, wallMs, monoMs, what }
       const lines = byJob.get(job)
       if (lines === undefined) byJob.set(job, [line])
@@ -35,5 +50,5 @@ export const read = (folder: string): ReadonlyMap<string, ReadonlyArray<Line>> =
     }
   }
   for (const lines of byJob.values()) lines.sort((one, other) => one.monoMs - other.monoMs)
-  return byJob
+  return { lines: byJob, boots }
 }

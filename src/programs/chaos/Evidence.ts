@@ -89,3 +89,9 @@ export interface Deed {
 
 /** When a worker took a lease's token along: as it renewed, by Postgres. */
 export type Renewals = ReadonlyMap<string, ReadonlyArray<number>>
+
+/** A worker that has loaded its handlers. */
+export interface Boot {
+  readonly pid: number
+  readonly wallMs: number
+}

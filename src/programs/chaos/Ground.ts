@@ -4,7 +4,7 @@
  * The entry point says what stands behind it; here nobody knows a driver.
  */
 import { Context, type Effect, Schema } from "effect"
-import type { EffectRow, JobRow, Line, Renewals, Transition } from "./Evidence.ts"
+import type { Boot, EffectRow, JobRow, Line, Renewals, Transition } from "./Evidence.ts"
 
 /** A part of the ground does not do what it should: the run cannot be judged. */
 export class GroundFailed extends Schema.TaggedError<GroundFailed>()("GroundFailed", { message: Schema.String }) {}
@@ -71,5 +71,8 @@ export class Witness extends Context.Service<Witness, {
   readonly effects: (first: string, last: string) => Effect.Effect<ReadonlyArray<EffectRow>, GroundFailed>
   readonly vanished: Effect.Effect<ReadonlyArray<string>, GroundFailed>
   /** What the workers wrote, by job. */
-  readonly lines: Effect.Effect<ReadonlyMap<string, ReadonlyArray<Line>>, GroundFailed>
+  readonly lines: Effect.Effect<{
+    readonly lines: ReadonlyMap<string, ReadonlyArray<Line>>
+    readonly boots: ReadonlyArray<Boot>
+  }, GroundFailed>
 }>()("deadman/programs/chaos/Ground/Witness") {}

@@ -3,8 +3,9 @@
  *
  * Jobs are taken one at a time, so that a run of a hundred thousand needs no more memory than its lines do.
  */
-import type { Deed, JobHistory, Line, Renewals, Transition } from "./Evidence.ts"
+import type { Boot, Deed, JobHistory, Line, Renewals, Transition } from "./Evidence.ts"
 import { type Breach, breachesOf, isClaim, isLoss, isNote, isSettlement, type Law, laws } from "./Laws.ts"
+import * as Occupancy from "./Occupancy.ts"
 import { hitMin, type Order } from "./Plan.ts"
 
 /** So many jobs are named where a law is broken. */
@@ -47,9 +48,11 @@ export interface Verdict {
     readonly dead: number
     readonly effects: number
     readonly handlerRuns: number
-    /** Jobs that were delivered more than once, and the deliveries beyond the first of each. */
-    readonly redelivered: number
-    readonly extraDeliveries: number
+    /** Runs of a handler that neither a first delivery nor a failure explains, and the jobs that had one. */
+    readonly duplicateRuns: number
+    readonly duplicated: number
+    /** Claims that were handed back, nearly always unstarted. */
+    readonly handedBack: number
     /** Deliveries that found the side effect done already, and did not do it again. */
     readonly effectsAbsorbed: number
     readonly reclaims: number
@@ -63,9 +66,14 @@ export interface Verdict {
     readonly frozenInHandler: number
     readonly frozenWorkersInHandler: number
     readonly frozenWorkersRefused: number
+    /** From the kill or freeze until the job was claimed again: what of it passed while a slot was free. */
     readonly rescue: Times
     /** Those with a fault of a service in between, from when it answered again. */
     readonly rescueInOutage: Times
+    /** The first part of it: until the lease was taken away. */
+    readonly noticed: Times
+    /** All of it, free slots or not. */
+    readonly rescueByTheClock: Times
   }
   readonly timeline: { readonly startMs: number; readonly seconds: ReadonlyArray<Second> }
 }
@@ -76,6 +84,7 @@ export interface Trial {
   readonly lossesMax: number
   readonly deeds: ReadonlyArray<Deed>
   readonly renewals: Renewals
+  readonly boots: ReadonlyArray<Boot>
   /** The ids that were answered, by number of the job. */
   readonly accepted: ReadonlyMap<number, string>
   /** Keys that were answered with two ids. */
@@ -89,6 +98,15 @@ interface Hit {
   inHandler: number
   reclaimed: number
   refused: number
+}
+
+interface Rescue {
+  readonly job: string
+  readonly hitMs: number
+  readonly lostMs: number
+  readonly claimedMs: number
+  /** When a service that was hurt in between answered again. */
+  readonly answersMs: number | null
 }
 
 const quantile = (sorted: ReadonlyArray<number>, q: number): number | null =>
@@ -132,8 +150,8 @@ export const make = (trial: Trial) => {
     hitsOf.set(hit.deed.pid ?? -1, [...(hitsOf.get(hit.deed.pid ?? -1) ?? []), hit])
   }
   const outages = trial.deeds.filter(hurtsService)
-  const rescues: Array<number> = []
-  const rescuesInOutage: Array<number> = []
+  const rescues: Array<Rescue> = []
+  const runs: Array<Occupancy.Run> = []
   const seconds: Array<Second> = []
   const ids = new Set<string>()
   const idOfKey = new Map<string, string>()
@@ -143,8 +161,9 @@ export const make = (trial: Trial) => {
     dead: 0,
     effects: 0,
     handlerRuns: 0,
-    redelivered: 0,
-    extraDeliveries: 0,
+    duplicateRuns: 0,
+    duplicated: 0,
+    handedBack: 0,
     effectsAbsorbed: 0,
     reclaims: 0,
     staleWrites: 0,
@@ -190,11 +209,13 @@ export const make = (trial: Trial) => {
       return
     }
     const between = outages.filter(({ atMs, endMs }) => atMs < rescue.atMs && endMs + 2 * order.leaseMs > hit.deed.atMs)
-    if (between.length === 0) {
-      rescues.push(rescue.atMs - hit.deed.atMs)
-    } else {
-      rescuesInOutage.push(rescue.atMs - Math.max(hit.deed.atMs, ...between.map(({ endMs }) => endMs)))
-    }
+    rescues.push({
+      job: history.row.id,
+      hitMs: hit.deed.atMs,
+      lostMs: changes[loss]!.atMs,
+      claimedMs: rescue.atMs,
+      answersMs: between.length === 0 ? null : Math.max(...between.map(({ endMs }) => endMs))
+    })
   }
 
   const add = (history: JobHistory) => {
@@ -216,9 +237,10 @@ export const make = (trial: Trial) => {
     for (const start of lines) {
       if (start.kind !== "start") continue
       figures.handlerRuns += 1
+      const end = lines.find((line) => line.kind === "end" && line.epoch === start.epoch && line.pid === start.pid)
+      runs.push({ pid: start.pid, fromMs: start.wallMs, toMs: end?.wallMs ?? null })
       for (const hit of hitsOf.get(start.pid) ?? []) {
         if (start.wallMs > hit.deed.atMs || !belongsTo(start.worker, hit.deed)) continue
-        const end = lines.find((line) => line.kind === "end" && line.epoch === start.epoch && line.pid === start.pid)
         if (end === undefined || end.wallMs > hit.deed.atMs) follow(hit, start, end, history)
       }
     }
@@ -226,8 +248,14 @@ export const make = (trial: Trial) => {
     figures.completed += row.state === 3 ? 1 : 0
     figures.dead += row.state === 4 ? 1 : 0
     figures.effects += effects.length
-    figures.redelivered += row.deliveries > 1 ? 1 : 0
-    figures.extraDeliveries += Math.max(0, row.deliveries - 1 - row.attempts)
+    const started = lines.filter(({ kind }) => kind === "start").length
+    const twice = Math.max(
+      0,
+      started - 1 - lines.filter(({ kind, what }) => kind === "end" && what === "failed").length
+    )
+    figures.duplicateRuns += twice
+    figures.duplicated += twice > 0 ? 1 : 0
+    figures.handedBack += transitions.filter((change) => isSettlement(change) && change.to === 0).length
     figures.effectsAbsorbed += lines.filter(({ what }) => what === "already").length
     figures.reclaims += row.losses
     figures.staleWrites += row.stale
@@ -243,14 +271,33 @@ export const make = (trial: Trial) => {
     }
     trial.doubled.forEach(note)
     trial.offsets.forEach(note)
-    const rescue = timesOf(rescues, order.leaseMs + 2_000)
-    const rescueInOutage = timesOf(rescuesInOutage, 2 * order.leaseMs + 2_000)
-    for (const { bound, n, p99 } of [rescue, rescueInOutage]) {
-      if (p99 !== null && p99 > bound) {
+    const freeMs = Occupancy.make({ runs, boots: trial.boots, deeds: trial.deeds, threads: order.threads })
+    const counted = (rescue: Rescue): number => {
+      const fromMs = Math.max(rescue.hitMs, rescue.answersMs ?? 0)
+      const lostMs = Math.max(fromMs, rescue.lostMs)
+      return Math.max(0, lostMs - fromMs + freeMs(lostMs, rescue.claimedMs))
+    }
+    const calm = rescues.filter(({ answersMs }) => answersMs === null)
+    const rescue = timesOf(calm.map(counted), order.leaseMs + 2_000)
+    const rescueInOutage = timesOf(
+      rescues.filter(({ answersMs }) => answersMs !== null).map(counted),
+      2 * order.leaseMs + 2_000
+    )
+    const late = (bound: number) => (one: Rescue) => counted(one) > bound
+    for (
+      const [{ bound, n, p99 }, of] of [
+        [rescue, calm],
+        [rescueInOutage, rescues.filter(({ answersMs }) => answersMs !== null)]
+      ] as const
+    ) {
+      if (p99 === null || p99 <= bound) continue
+      for (const one of of.filter(late(bound))) {
         note({
           law: "what was running on a killed or frozen worker runs elsewhere in time",
-          job: null,
-          detail: `p99 of ${n} is ${p99} ms, and may be ${bound}`
+          job: one.job,
+          detail: `hit at ${one.hitMs}, reclaimed after ${one.lostMs - one.hitMs} ms, claimed after ${
+            one.claimedMs - one.hitMs
+          } ms; p99 of ${n} may be ${bound}`
         })
       }
     }
@@ -275,11 +322,13 @@ export const make = (trial: Trial) => {
       frozenWorkersInHandler: frozen.length,
       frozenWorkersRefused: frozen.length - unrefused.length,
       rescue,
-      rescueInOutage
+      rescueInOutage,
+      noticed: timesOf(calm.map(({ hitMs, lostMs }) => lostMs - hitMs), order.leaseMs + 2_000),
+      rescueByTheClock: timesOf(rescues.map(({ claimedMs, hitMs }) => claimedMs - hitMs), order.leaseMs + 2_000)
     }
     const asked = (kind: Deed["kind"]) => order.faults.some((wish) => wish.kind === kind)
     const provedNothing = [
-      figures.extraDeliveries === 0 ? ["no job was delivered twice: nothing was absorbed"] : [],
+      figures.duplicateRuns === 0 ? ["no job was run twice: no duplicate was absorbed"] : [],
       asked("kill") && all.killedInHandler < hitMin
         ? [`${all.killedInHandler} jobs were inside a handler when their worker was killed: ${hitMin} must be`]
         : [],

@@ -131,7 +131,7 @@ const paceMax = 130
 /** Jobs that must have been inside a handler when their worker was killed, or the run proves nothing. */
 export const hitMin = 200
 /** Slots that work, on average: so that a replacement finds one free at once. */
-const busyShare = 0.5
+const busyShare = 0.4
 const sleepMaxMs = 3_000
 const workMaxMs = 2_500
 export const flakyPercent = 30

@@ -79,16 +79,18 @@ export const figuresOf = (
   ["in a handler when hit", `${f.killedInHandler} by kills, ${f.frozenInHandler} by freezes`],
   ["handler runs", `${f.handlerRuns}`],
   [
-    "delivered more than once",
-    `${f.redelivered} jobs, ${f.extraDeliveries} deliveries beyond those that failures explain`
+    "duplicate runs absorbed",
+    `${f.duplicateRuns}, of ${f.duplicated} jobs`
   ],
   ["side effects", `${f.effects}, ${f.effectsAbsorbed} repeats absorbed, ${f.refusedEffects} refused as stale`],
-  ["reclaims", `${f.reclaims}`],
+  ["reclaims", `${f.reclaims}, and ${f.handedBack} claims handed back`],
   ["stale writes refused", `${f.staleWrites + f.refusedEffects}`],
   ["frozen workers refused", `${f.frozenWorkersRefused} of ${f.frozenWorkersInHandler} that were rescued from`],
   ["failed attempts", `${f.failures}`],
   ["hit to rescue", timesText(f.rescue)],
-  ["with a service hurt", timesText(f.rescueInOutage)]
+  ["with a service hurt", timesText(f.rescueInOutage)],
+  ["hit to reclaim", timesText(f.noticed)],
+  ["free slots or not", timesText(f.rescueByTheClock)]
 ]
 
 /** For the terminal. */

@@ -8,8 +8,8 @@ import type { Plan } from "./Plan.ts"
 import type { Outcome } from "./Siege.ts"
 
 const page = 2_000
-/** `DEADMAN_MAX_LEASE_LOSSES` of the processes of a run. */
-export const lossesMax = 5
+/** `DEADMAN_MAX_LEASE_LOSSES` of the processes of a run. Twice the default: here those who lose leases are innocent. */
+export const lossesMax = 10
 
 const grouped = <Row extends { readonly job: string }>(rows: ReadonlyArray<Row>) => {
   const byJob = new Map<string, Array<Row>>()
@@ -33,10 +33,11 @@ export const hold = Effect.fnUntraced(function*(
 ): Effect.fn.Return<Judge.Verdict, GroundFailed, Witness> {
   const witness = yield* Witness
   yield* witness.close
-  const lines = yield* witness.lines
+  const { boots, lines } = yield* witness.lines
   const vanished = yield* witness.vanished
   const judge = Judge.make({
     ...outcome,
+    boots,
     order: plan.order,
     lossesMax,
     renewals: yield* witness.renewals,
