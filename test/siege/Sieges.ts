@@ -38,12 +38,18 @@ interface Held {
 const heldBy = (arena: Arena.Arena, worker: string) =>
   arena.rows<Held>(`SELECT id::text, epoch FROM deadman.job WHERE state = 1 AND worker LIKE '${worker}-%'`)
 
+/** From the kill: until the lease was taken, and until the job ran again. */
+interface Rescue {
+  readonly lostMs: number
+  readonly runsMs: number
+}
+
 /** Follows jobs until each was claimed again, or had ended after all, and notes how long that took. */
 const watchRescue = Effect.fn("Sieges.watchRescue")(function*(
   arena: Arena.Arena,
   held: ReadonlyArray<Held>,
   sinceMs: number,
-  into: Array<number>
+  into: Array<Rescue>
 ) {
   let open = new Map(held.map(({ epoch, id }) => [id, epoch]))
   while (open.size > 0) {
@@ -56,7 +62,11 @@ const watchRescue = Effect.fn("Sieges.watchRescue")(function*(
     for (const row of rows) {
       if (row.epoch > (open.get(row.id) ?? 0)) {
         // A later claim than the next one only makes this an overestimate.
-        into.push(row.started - sinceMs)
+        const [lost] = yield* arena.rows<{ at: number }>(
+          `SELECT (e ->> 'at_ms')::float8 AS at FROM deadman.journal g, jsonb_array_elements(g.events) e
+           WHERE g.id = '${row.id}' AND e ->> 'kind' = 'lease_lost' AND (e ->> 'epoch')::int = ${open.get(row.id)}`
+        )
+        into.push({ lostMs: (lost?.at ?? 0) - sinceMs, runsMs: row.started - sinceMs })
         open.delete(row.id)
       } else if (row.state >= 3) {
         open.delete(row.id)
@@ -90,10 +100,19 @@ export const kills = Effect.fn("Sieges.kills")(function*(options: {
     return Effect.map(arena.worker(name), (program) => ({ name, program }))
   })
   const crew = yield* Effect.forEach(Array.from({ length: options.workers }), () => hire)
-  const submitting = yield* Effect.forkChild(
-    Effect.flatMap(sleepers(options.jobs, options.sleepMaxMs), (bodies) => Arena.submitAll(api, bodies))
-  )
-  const rescues: Array<number> = []
+  // At a pace that lets the kills span the run and leaves slots free: a rescue is promised only while there are some.
+  const bodies = yield* sleepers(options.jobs, options.sleepMaxMs)
+  const everyMs = 200
+  const chunk = Math.ceil(options.jobs * everyMs / (options.kills * Duration.toMillis(options.every)))
+  const submitting = yield* Effect.forkChild(Effect.gen(function*() {
+    const ids: Array<string> = []
+    for (let at = 0; at < bodies.length; at += chunk) {
+      ids.push(...(yield* Arena.submitAll(api, bodies.slice(at, at + chunk))))
+      yield* Effect.sleep(everyMs)
+    }
+    return ids
+  }))
+  const rescues: Array<Rescue> = []
   const watches: Array<Fiber.Fiber<void, unknown>> = []
   let victims = 0
   for (let n = 0; n < options.kills; n++) {
@@ -110,7 +129,11 @@ export const kills = Effect.fn("Sieges.kills")(function*(options: {
   const accepted = yield* Fiber.join(submitting)
   yield* Arena.drained(arena, "4 minutes")
   yield* Fiber.joinAll(watches)
-  const late = rescues.filter((ms) => ms > options.leaseMs + 2_000)
+  const late = rescues.filter(({ runsMs }) => runsMs > options.leaseMs + 2_000)
+  const spread = (of: (rescue: Rescue) => number) => {
+    const values = rescues.map(of)
+    return { p50: quantile(values, 0.5), p99: quantile(values, 0.99), max: quantile(values, 1) }
+  }
   const [shown] = yield* arena.rows<{ redelivered: number; losses: number }>(
     `SELECT count(*) FILTER (WHERE deliveries > 1)::int AS redelivered, sum(losses)::int AS losses FROM deadman.job`
   )
@@ -129,7 +152,8 @@ export const kills = Effect.fn("Sieges.kills")(function*(options: {
       ...options,
       victims,
       ...shown,
-      rescue_ms: { p50: quantile(rescues, 0.5), p99: quantile(rescues, 0.99), max: quantile(rescues, 1) }
+      lost_ms: spread(({ lostMs }) => lostMs),
+      runs_ms: spread(({ runsMs }) => runsMs)
     }
   }
 })

@@ -11,7 +11,7 @@ const sieges = {
         kills: 20,
         every: "2 seconds",
         workers: 3,
-        threads: 20,
+        threads: 40,
         leaseMs: 5_000,
         sleepMaxMs: 3_000
       }),
@@ -21,7 +21,7 @@ const sieges = {
         kills: 5,
         every: "1500 millis",
         workers: 3,
-        threads: 16,
+        threads: 32,
         leaseMs: 2_000,
         sleepMaxMs: 1_500
       })

@@ -187,7 +187,15 @@ export const make = (options: {
   /** The next free slot for the oldest ready job, whatever was delivered or claimed ahead. */
   const claimOldest = Effect.fnUntraced(function*(room: Room) {
     lastOldestMs = now()
-    yield* ask((lease) => store.claim(request(lease, { ...room, free: 1 }, 1)), (answer) => answer, true)
+    const { jobs } = yield* ask(
+      (lease) => store.claim(request(lease, { ...room, free: 1 }, 1)),
+      (answer) => answer,
+      true
+    )
+    // Where one had lost leases others may have too, and only here do they get in while there is no slot to spare.
+    if (jobs.some(isSuspect)) {
+      lastOldestMs = Number.NEGATIVE_INFINITY
+    }
   })
 
   const claimDelivered = Effect.fnUntraced(function*(room: Room) {
@@ -222,7 +230,10 @@ export const make = (options: {
     const lastMs = deliveries.lastMs()
     const busy = woken || hungry || deliveries.waiting() > 0
     // Where all that is free is spoken for, the oldest job, or one that must start alone, would never have its turn.
-    if (busy && atMs - lastOldestMs >= oldestEveryMs && (room.free === 0 || deliveries.waiting() > 0)) {
+    if (
+      busy && room.urgent === 0 && atMs - lastOldestMs >= oldestEveryMs &&
+      (room.free === 0 || deliveries.waiting() > 0)
+    ) {
       yield* claimOldest(room)
       return 0
     }

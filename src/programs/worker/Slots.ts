@@ -45,6 +45,8 @@ interface Active {
 }
 
 export interface Room {
+  /** Jobs that wait for the next free slot, before all others. */
+  readonly urgent: number
   /** Slots that nobody runs in or waits for. */
   readonly free: number
   /** Jobs there is room for: the free slots, and what is expected to start soon. */
@@ -114,6 +116,7 @@ export const make = (options: {
   const waiting = new Set<HeldJob>()
   const actives = new Map<HeldJob, Active>()
   const accused = new Set<HeldJob>()
+  const urgent = new Set<HeldJob>()
   const work = Signal.make()
   const freed = Signal.make()
   const idle = Signal.make()
@@ -275,7 +278,17 @@ export const make = (options: {
     }
     const ahead = measuredMs === null ? 0 : Math.floor(options.slots * aheadMs / Math.max(slowestMs, 0.01))
     const target = Math.min(Math.max(roomMax, options.slots), free + ahead)
-    return { free: Math.max(0, free - waiting.size), want: Math.max(0, target - waiting.size), target }
+    for (const held of urgent) {
+      if (!waiting.has(held)) {
+        urgent.delete(held)
+      }
+    }
+    return {
+      urgent: urgent.size,
+      free: Math.max(0, free - waiting.size),
+      want: Math.max(0, target - waiting.size),
+      target
+    }
   }
 
   const handBack: Slots["handBack"] = (olderThanMs) => {
@@ -300,6 +313,11 @@ export const make = (options: {
       const later = first ? Array.from(waiting) : []
       if (first) {
         waiting.clear()
+      }
+      if (first) {
+        for (const held of lease.jobs.values()) {
+          urgent.add(held)
+        }
       }
       for (const held of [...lease.jobs.values(), ...later]) {
         waiting.add(held)
