@@ -25,8 +25,8 @@ export interface Server {
 // oxlint-disable-next-line typescript/no-explicit-any -- tests read what they expect; a wrong shape fails the assertion
 type Body = any
 
-const make = Effect.fnUntraced(function*(env: Env) {
-  const postgres = yield* PostgresServer.start()
+const make = Effect.fnUntraced(function*(env: Env, settings: Env) {
+  const postgres = yield* PostgresServer.start({ settings })
   const url = Redacted.value(postgres.url)
   const base: Env = {
     DEADMAN_DATABASE_URL: url,
@@ -155,7 +155,7 @@ export class Stage extends Context.Service<Stage, Effect.Success<ReturnType<type
   "deadman/test/faults/Stage"
 ) {}
 
-export const layer = (env: Env = {}) => Layer.effect(Stage, make(env))
+export const layer = (env: Env = {}, settings: Env = {}) => Layer.effect(Stage, make(env, settings))
 
 export interface Hit {
   readonly id: string
