@@ -21,7 +21,9 @@ import * as Topics from "./Topics.ts"
 import * as Trouble from "./Trouble.ts"
 
 /** Without a sign of life for so long, the group gives a member's partitions to others. */
-const sessionMs = 10_000
+const sessionMs = 6_000
+/** How long the group waits for members that do not come back to a rebalance. Nobody is given messages meanwhile. */
+const rebalanceMs = 3_000
 const heartbeatMs = 1_000
 /** A fetch waits so long for a message; a partition that was paused is fetched again within that. */
 const fetchWaitMs = 500
@@ -116,7 +118,7 @@ export const make = Effect.fnUntraced(function*(
       groupId: names.group,
       partitionAssigners: [assigner],
       sessionTimeout: sessionMs,
-      rebalanceTimeout: sessionMs,
+      rebalanceTimeout: rebalanceMs,
       heartbeatInterval: heartbeatMs,
       maxWaitTimeInMs: fetchWaitMs,
       maxBytesPerPartition: partitionBytes,
