@@ -36,12 +36,12 @@ export interface Settler {
   readonly run: Effect.Effect<never>
 }
 
-export const batchMax = 500
+export const batchMax = 1_000
 export const keptMax = 10_000
 export const keptBytesMax = 64 * 1_048_576
 const flightsMax = 2
 /** A second statement is worth its while from here. */
-const secondFlightFrom = 200
+const secondFlightFrom = 500
 const idleMs = 1_000
 
 /** Looked up where no outcome counts retries: what it means does not depend on the job. */

@@ -25,8 +25,10 @@ export type Stop = "release" | "timeout" | "silent"
 
 /** How long claimed jobs are expected to wait for a slot. */
 export const aheadMs = 200
-/** Jobs that wait and run, at most. */
-export const roomMax = 1_000
+/** Jobs that wait and run, at most: two claims, so that one is under way while the jobs of the other run. */
+export const roomMax = 2_000
+/** Jobs that one claim brings, at most. */
+export const claimMax = 1_000
 /** A handler that was interrupted ends within this, or is a runaway. */
 export const graceMs = 1_000
 /** A claim that was not started within this is somebody else's chance. */
@@ -49,7 +51,7 @@ export interface Room {
   readonly urgent: number
   /** Slots that nobody runs in or waits for. */
   readonly free: number
-  /** Jobs there is room for: the free slots, and what is expected to start soon. */
+  /** Jobs to be claimed now: for the free slots, and what is expected to start soon. */
   readonly want: number
   /** Jobs that wait and run where all of that is used. */
   readonly target: number
@@ -122,6 +124,9 @@ export const make = (options: {
   const idle = Signal.make()
   const offered = Signal.make()
   let closed = false
+  /** When the present slice began, and whether jobs are being started at the moment. */
+  let begunMs = Number.NEGATIVE_INFINITY
+  let filling = false
   let runaways = 0
   /** How long a run takes, in ms: quick to believe in slow ones, slow to believe in quick ones. */
   let measuredMs: number | null = null
@@ -174,7 +179,7 @@ export const make = (options: {
       const stop = active.stop ?? (active.timeoutMs !== null && tookMs >= active.timeoutMs ? "timeout" : null)
       record(active.held, stop === null ? ending() : outcomeOfStop(active, stop))
     }
-    work.notify()
+    refill()
     if (actives.size === 0 && waiting.size === 0) {
       idle.notify()
     }
@@ -244,10 +249,10 @@ export const make = (options: {
     active.interrupt?.(reason)
   }
 
-  /** Whether there is more to start. */
-  const slice = (): boolean => {
-    const begunMs = now()
-    let atMs = begunMs
+  /** Whether there is more to start when the slice is over. */
+  const fill = (): boolean => {
+    filling = true
+    let atMs = now()
     while (waiting.size > 0 && occupied() < options.slots) {
       const [held] = waiting
       const { lease } = held!
@@ -258,10 +263,29 @@ export const make = (options: {
       }
       atMs = now()
       if (atMs - begunMs >= sliceMs) {
+        filling = false
         return true
       }
     }
+    filling = false
     return false
+  }
+
+  const slice = (): boolean => {
+    begunMs = now()
+    return fill()
+  }
+
+  /** A run has ended. Within the slice the next one starts on the spot: a turn of its own would cost more than it. */
+  const refill = () => {
+    if (filling) {
+      return
+    }
+    if (waiting.size === 0 || now() - begunMs >= sliceMs || fill()) {
+      work.notify()
+    } else {
+      freed.notify()
+    }
   }
 
   const room: Slots["room"] = () => {
