@@ -20,39 +20,47 @@ it.layer(layer(), { excludeTestServices: true, timeout: "60 seconds" })("fault c
       assert.isBelow((yield* program.cpuMs) - before, 500)
     }), 60_000)
 
-  it.effect("42, 43: two thousand jobs due at once, after many leases, run once each though a server dies then", () =>
-    Effect.gen(function*() {
-      const { clean, ended, jobs, server, worker } = yield* Stage
-      const servers = [yield* server(), yield* server(), yield* server()]
-      yield* worker("a", { DEADMAN_WORKER_THREADS: "32" })
-      yield* worker("b", { DEADMAN_WORKER_THREADS: "32" })
-      const dueMs = Date.now() + 6_000
-      const bodies = Array.from({ length: 2_000 }, () => ({ type: "noop", run_at_ms: dueMs }))
-      const made = yield* servers[0]!.api.send("POST", "/jobs/batch", bodies)
-      assert.strictEqual(made.status, 201)
-      const ids: ReadonlyArray<string> = made.body.jobs.map(({ id }: { id: string }) => id)
-      yield* Effect.sleep(Math.max(0, dueMs - Date.now() - 5))
-      yield* servers[0]!.program.signal("SIGKILL")
-      yield* ended(ids, "20 seconds")
-      yield* clean(ids, 2)
-      const found = yield* jobs(ids)
-      assert.isAtLeast(Math.min(...found.map(({ started }) => started)), dueMs)
-      assert.isBelow(Math.max(...found.map(({ finished }) => finished)), dueMs + 10_000)
-      assert.isTrue(found.every(({ losses }) => losses === 0))
-    }), 60_000)
+  it.effect(
+    "42, 43: two thousand jobs due at once, after many leases, run once each though a server dies then",
+    () =>
+      Effect.gen(function*() {
+        const { clean, ended, jobs, server, worker } = yield* Stage
+        const servers = [yield* server(), yield* server(), yield* server()]
+        yield* worker("a", { DEADMAN_WORKER_THREADS: "32" })
+        yield* worker("b", { DEADMAN_WORKER_THREADS: "32" })
+        const dueMs = Date.now() + 6_000
+        const bodies = Array.from({ length: 2_000 }, () => ({ type: "noop", run_at_ms: dueMs }))
+        const made = yield* servers[0]!.api.send("POST", "/jobs/batch", bodies)
+        assert.strictEqual(made.status, 201)
+        const ids: ReadonlyArray<string> = made.body.jobs.map(({ id }: { id: string }) => id)
+        yield* Effect.sleep(Math.max(0, dueMs - Date.now() - 5))
+        yield* servers[0]!.program.signal("SIGKILL")
+        yield* ended(ids, "20 seconds")
+        yield* clean(ids, 2)
+        const found = yield* jobs(ids)
+        assert.isAtLeast(Math.min(...found.map(({ started }) => started)), dueMs)
+        assert.isBelow(Math.max(...found.map(({ finished }) => finished)), dueMs + 10_000)
+        assert.isTrue(found.every(({ losses }) => losses === 0))
+      }),
+    60_000
+  )
 
-  it.effect("44: what fell due while no server was there runs soon after one is back, with nothing else to wake it", () =>
-    Effect.gen(function*() {
-      const { ended, jobs, server, submit, worker } = yield* Stage
-      const first = yield* server()
-      yield* worker("a")
-      const dueMs = Date.now() + 1_500
-      const ids = yield* submit(first.api, [{ type: "noop", run_at_ms: dueMs }])
-      yield* first.program.signal("SIGKILL")
-      yield* Effect.sleep(Math.max(0, dueMs + 500 - Date.now()))
-      yield* server()
-      const backMs = Date.now()
-      yield* ended(ids)
-      assert.isBelow((yield* jobs(ids))[0]!.started, backMs + 1_500)
-    }), 60_000)
+  it.effect(
+    "44: what fell due while no server was there runs soon after one is back, with nothing else to wake it",
+    () =>
+      Effect.gen(function*() {
+        const { ended, jobs, server, submit, worker } = yield* Stage
+        const first = yield* server()
+        yield* worker("a")
+        const dueMs = Date.now() + 1_500
+        const ids = yield* submit(first.api, [{ type: "noop", run_at_ms: dueMs }])
+        yield* first.program.signal("SIGKILL")
+        yield* Effect.sleep(Math.max(0, dueMs + 500 - Date.now()))
+        yield* server()
+        const backMs = Date.now()
+        yield* ended(ids)
+        assert.isBelow((yield* jobs(ids))[0]!.started, backMs + 1_500)
+      }),
+    60_000
+  )
 })

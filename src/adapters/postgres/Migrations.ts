@@ -39,6 +39,17 @@ export class ServerTooOld extends Schema.TaggedError<ServerTooOld>()("ServerTooO
   }
 }
 
+/**
+ * What stands between here and Postgres takes the settings of a session and does not pass them on, or gives the next
+ * statement another session. Locks would be waited for without end, and wakes would not arrive: half of it would work.
+ */
+export class SettingsNotKept extends Schema.TaggedError<SettingsNotKept>()("SettingsNotKept", {}) {
+  override get message(): string {
+    return `The database does not keep the settings of a session: this looks like a pooler in front of Postgres. ` +
+      `Connect to Postgres itself.`
+  }
+}
+
 /** The schema could not be looked at or brought up to date. */
 export class MigrationFailed extends Schema.TaggedError<MigrationFailed>()("MigrationFailed", {
   code: Schema.NullOr(Schema.String),
@@ -51,7 +62,7 @@ export class MigrationFailed extends Schema.TaggedError<MigrationFailed>()("Migr
   }
 }
 
-export type MigrationError = SchemaTooNew | ServerTooOld | MigrationFailed
+export type MigrationError = SchemaTooNew | ServerTooOld | SettingsNotKept | MigrationFailed
 
 const failed = (error: SqlError.SqlError) => {
   const cause = error.reason.cause as { code?: unknown; message?: unknown } | undefined
@@ -96,13 +107,20 @@ const bringUp = Effect.gen(function*() {
   )
 })
 
+/** What waits behind another's migration fails rather than hangs. */
+const waitsMs = "30000"
+
 const check = Effect.gen(function*() {
   const sql = yield* SqlClient.SqlClient
-  const [server] = yield* sql.unsafe<{ number: string; name: string }>(
-    `SELECT current_setting('server_version_num') AS number, current_setting('server_version') AS name`
+  const [server] = yield* sql.unsafe<{ number: string; name: string; waits_ms: string }>(
+    `SELECT current_setting('server_version_num') AS number, current_setting('server_version') AS name,
+            (SELECT setting FROM pg_catalog.pg_settings WHERE name = 'lock_timeout') AS waits_ms`
   )
   if (server !== undefined && Number(server.number) < serverMin * 10_000) {
     return yield* new ServerTooOld({ found: server.name })
+  }
+  if (server?.waits_ms !== waitsMs) {
+    return yield* new SettingsNotKept()
   }
   if ((yield* found) < schemaVersion) yield* sql.withTransaction(bringUp)
 })
@@ -114,8 +132,7 @@ export const migrate = (url: Redacted.Redacted): Effect.Effect<void, MigrationEr
     maxConnections: 1,
     applicationName: "deadman-migrate",
     connectTimeout: 3_000,
-    // What waits behind another's migration fails rather than hangs.
-    startupParameters: { statement_timeout: "30000", lock_timeout: "30000", jit: "off" }
+    startupParameters: { statement_timeout: "30000", lock_timeout: waitsMs, jit: "off" }
   })).pipe(
     Effect.flatMap((connection) => Effect.provideContext(check, connection)),
     Effect.scoped,

@@ -22,7 +22,7 @@ it.layer(Postgres.layer, { excludeTestServices: true })("Database", (it) => {
           (error) => error.kind
         )
       const expected: Record<string, ReadonlyArray<string>> = {
-        unavailable: ["08006", "57P01", "57P03", "57014", "53300", "53100", "25006", "58030", "XX000"],
+        unavailable: ["08006", "57P01", "57P03", "57014", "53300", "53100", "25006", "58030", "2200H", "XX000"],
         locked: ["55P03"],
         deadlock: ["40P01", "40001"],
         refused: ["22P02", "22P05", "23505", "23514", "54000"],

@@ -3,6 +3,7 @@ import { assert, it } from "@effect/vitest"
 import { Effect, Redacted } from "effect"
 import { SqlClient } from "effect/sql"
 import { randomBytes } from "node:crypto"
+import { type AddressInfo, connect, createServer, type Server } from "node:net"
 import { migrate, schemaVersion } from "../../../src/adapters/postgres/Migrations.ts"
 import { freshDatabase } from "../../support/Database.ts"
 
@@ -108,3 +109,55 @@ it.live("a database that is not there fails in time and without its password", (
     assert.strictEqual(error._tag, "MigrationFailed")
     assert.notInclude(error.message, "secret")
   }))
+
+/** As a pooler does that was told to ignore what a session asks for at its start. */
+const forgetfulPooler = (target: number) =>
+  Effect.map(
+    Effect.acquireRelease(
+      Effect.callback<Server>((resume) => {
+        const server = createServer((client) => {
+          const upstream = connect(target, "127.0.0.1")
+          let begun = false
+          client.on("data", (chunk) => {
+            const isStart = !begun && chunk.length >= 8 && chunk.readInt32BE(4) === 3 << 16
+            begun ||= isStart
+            upstream.write(isStart ? withoutSettings(chunk) : chunk)
+          })
+          upstream.on("data", (chunk) => client.write(chunk))
+          for (const [one, other] of [[client, upstream], [upstream, client]] as const) {
+            one.on("error", () => other.destroy())
+            one.on("close", () => other.destroy())
+          }
+        })
+        server.listen(0, "127.0.0.1", () => resume(Effect.succeed(server)))
+      }),
+      (server) => Effect.sync(() => server.close())
+    ),
+    (server) => (server.address() as AddressInfo).port
+  )
+
+const withoutSettings = (start: Buffer): Buffer => {
+  const words = start.subarray(8).toString().split("\0")
+  const kept: Array<string> = []
+  for (let n = 0; n + 1 < words.length && words[n] !== ""; n += 2) {
+    if (["user", "database", "client_encoding", "application_name"].includes(words[n]!)) {
+      kept.push(words[n]!, words[n + 1]!)
+    }
+  }
+  const body = Buffer.from(`${kept.join("\0")}\0\0`)
+  const head = Buffer.alloc(8)
+  head.writeInt32BE(body.length + 8, 0)
+  head.writeInt32BE(3 << 16, 4)
+  return Buffer.concat([head, body])
+}
+
+it.live("H73: a pooler that drops the settings of a session is refused with a clear text, and nothing is changed", () =>
+  Effect.gen(function*() {
+    const { url } = yield* emptyDatabase
+    const behind = new URL(Redacted.value(url))
+    behind.port = String(yield* forgetfulPooler(Number(behind.port)))
+    const error = yield* Effect.flip(migrate(Redacted.make(behind.href)))
+    assert.strictEqual(error._tag, "SettingsNotKept")
+    assert.include(error.message, "Connect to Postgres itself")
+    assert.deepStrictEqual(yield* on(url, `SELECT 1 FROM pg_namespace WHERE nspname = 'deadman'`), [])
+  }).pipe(Effect.scoped))
