@@ -310,7 +310,7 @@ export const make = (options: {
     return {
       urgent: urgent.size,
       free: Math.max(0, free - waiting.size),
-      want: Math.max(0, target - waiting.size),
+      want: Math.min(claimMax, Math.max(0, target - waiting.size)),
       target
     }
   }
