@@ -253,6 +253,9 @@ export const settleLaws: Steps.Laws = (it, pass) => {
         ]
       )
       assert.isTrue(refused.every(({ atMs }) => atMs >= after.createdAtMs))
+      const [loser] = after.events
+      assert.isString(loser?.worker)
+      assert.deepStrictEqual(refused.map(({ worker }) => worker), [1, 2, 3].map(() => loser?.worker))
     }))
 
   it.effect("6: the epochs of several losses all stay lost", () =>

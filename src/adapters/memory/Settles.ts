@@ -76,7 +76,9 @@ const settleOne = (tables: Tables.Tables, settlement: Settlement, nowMs: number)
   Tables.record(row, {
     kind: "stale_write",
     epoch: claim.epoch,
-    worker: tables.leases.get(claim.lease)?.worker ?? null,
+    // Its lease is gone as a rule; what took it has noted whose it was.
+    worker: tables.leases.get(claim.lease)?.worker ??
+      row.events.entries.find(({ epoch, kind }) => epoch === claim.epoch && kind !== "stale_write")?.worker ?? null,
     atMs: nowMs,
     outcome: settlement.step,
     currentEpoch: row.epoch

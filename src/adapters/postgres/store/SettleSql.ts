@@ -167,7 +167,11 @@ export const recordStale = `WITH x AS MATERIALIZED (
   journals(
     `SELECT u.id, NULL::jsonb AS result, NULL::jsonb AS error,
             jsonb_build_object('kind', 'stale_write', 'epoch', u.epoch,
-              'worker', (SELECT l.worker FROM deadman.lease l WHERE l.id = u.lease), 'at_ms', deadman.now_ms(),
+              'worker', coalesce(
+                (SELECT l.worker FROM deadman.lease l WHERE l.id = u.lease),
+                (SELECT t.e ->> 'worker' FROM deadman.journal g CROSS JOIN jsonb_array_elements(g.events) t(e)
+                 WHERE g.id = u.id AND (t.e ->> 'epoch')::int = u.epoch AND t.e ->> 'kind' <> 'stale_write' LIMIT 1)
+              ), 'at_ms', deadman.now_ms(),
               'outcome', u.outcome, 'current_epoch', u.current) AS event
      FROM u`
   )
