@@ -3,13 +3,23 @@
  * on loopback, all gone when the scope closes.
  */
 import { PgClient } from "@effect/sql-pg"
-import { Clock, type Duration, Effect, Redacted, Scope } from "effect"
+import { Clock, Context, type Duration, Effect, Redacted, Scope } from "effect"
 import { SqlClient } from "effect/sql"
 import * as ApiClient from "../support/ApiClient.ts"
+import * as KafkaServer from "../support/KafkaServer.ts"
 import * as PostgresServer from "../support/PostgresServer.ts"
 import * as Processes from "../support/Processes.ts"
+import * as RedisServer from "../support/RedisServer.ts"
+
+/** What stands beside Postgres. */
+export const Profile = Context.Reference<"postgres" | "scale">("deadman/test/siege/Profile", {
+  defaultValue: () => "postgres"
+})
 
 export interface Arena {
+  /** Only on the scale profile. */
+  readonly redis: RedisServer.RedisServer | null
+  readonly kafka: KafkaServer.KafkaServer | null
   readonly postgres: PostgresServer.PostgresServer
   readonly server: (env?: Readonly<Record<string, string>>) => Effect.Effect<Server, unknown>
   readonly worker: (name: string, env?: Readonly<Record<string, string>>) => Effect.Effect<Processes.Program, unknown>
@@ -29,7 +39,12 @@ export const make = Effect.fn("Arena.make")(function*(options: {
 }) {
   const scope = yield* Effect.scope
   const postgres = yield* PostgresServer.start()
+  const scale = (yield* Profile) === "scale"
+  const redis = scale ? yield* RedisServer.start() : null
+  const kafka = scale ? yield* KafkaServer.start({ quick: false }) : null
   const base = {
+    ...(redis === null ? {} : { DEADMAN_REDIS_URL: redis.url }),
+    ...(kafka === null ? {} : { DEADMAN_KAFKA_BROKERS: kafka.brokers }),
     DEADMAN_DATABASE_URL: Redacted.value(postgres.url),
     DEADMAN_LEASE_MS: String(options.leaseMs),
     ...options.env
@@ -64,7 +79,7 @@ export const make = Effect.fn("Arena.make")(function*(options: {
       Effect.provide(judge),
       Effect.orDie
     )
-  return { postgres, server, worker, rows } satisfies Arena
+  return { postgres, redis, kafka, server, worker, rows } satisfies Arena
 })
 
 /** Milliseconds on this machine's clock, which the database of an arena shares. */

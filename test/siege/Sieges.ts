@@ -14,15 +14,15 @@ export interface Report {
   readonly figures: Readonly<Record<string, unknown>>
 }
 
-const quantile = (values: ReadonlyArray<number>, q: number): number | null => {
+export const quantile = (values: ReadonlyArray<number>, q: number): number | null => {
   const sorted = [...values].sort((a, b) => a - b)
   return sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * q))] ?? null
 }
 
-const law = (name: string, held: boolean, detail: string): Arena.Finding => ({ law: name, held, detail })
+export const law = (name: string, held: boolean, detail: string): Arena.Finding => ({ law: name, held, detail })
 
 /** Jobs that did not end as they should have: completed, with no attempt charged. */
-const allClean = (arena: Arena.Arena) =>
+export const allClean = (arena: Arena.Arena) =>
   Effect.map(
     arena.rows<{ id: string; state: number; attempts: number }>(
       `SELECT id::text, state, attempts FROM deadman.job WHERE state <> 3 OR attempts <> 0`

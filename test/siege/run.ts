@@ -1,6 +1,8 @@
-/** `node test/siege/run.ts <name> [--short]`: one siege on the built programs, its findings and figures. */
+/** `node test/siege/run.ts <name> [--short] [--scale]`: one siege on the built programs, its findings and figures. */
 import { NodeRuntime } from "@effect/platform-node"
 import { Console, Effect } from "effect"
+import * as Arena from "./Arena.ts"
+import * as ScaleSieges from "./ScaleSieges.ts"
 import * as Sieges from "./Sieges.ts"
 
 const sieges = {
@@ -37,6 +39,22 @@ const sieges = {
     short: () => Sieges.outage({ rounds: 1, awayMs: 5_000, leaseMs: 2_000 })
   },
   idle: { long: () => Sieges.idle({ seconds: 30, jobs: 50 }), short: () => Sieges.idle({ seconds: 5, jobs: 10 }) },
+  redis: {
+    long: () =>
+      ScaleSieges.redis({
+        leaseMs: 5_000,
+        flushes: 30,
+        stopsMs: [2_000, 30_000, 90_000],
+        freezeMs: 30_000,
+        readOnlyMs: 30_000
+      }),
+    short: () =>
+      ScaleSieges.redis({ leaseMs: 2_000, flushes: 5, stopsMs: [2_000, 6_000], freezeMs: 6_000, readOnlyMs: 6_000 })
+  },
+  kafka: {
+    long: () => ScaleSieges.kafka({ leaseMs: 5_000, stopsMs: [5_000, 20_000, 60_000, 10_000, 30_000], waiting: 100 }),
+    short: () => ScaleSieges.kafka({ leaseMs: 2_000, stopsMs: [5_000, 8_000], waiting: 100 })
+  },
   lostAnswers: {
     long: () => Sieges.lostAnswers({ losses: 200, freezes: 10, leaseMs: 2_000 }),
     short: () => Sieges.lostAnswers({ losses: 30, freezes: 1, leaseMs: 1_500 })
@@ -60,4 +78,8 @@ const main = Effect.gen(function*() {
   }
 })
 
-NodeRuntime.runMain(Effect.scoped(main))
+NodeRuntime.runMain(
+  Effect.scoped(main).pipe(
+    Effect.provideService(Arena.Profile, process.argv.includes("--scale") ? "scale" : "postgres")
+  )
+)
