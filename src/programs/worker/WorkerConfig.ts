@@ -77,7 +77,7 @@ const whole = (name: string, otherwise: number) =>
     Config.map((text) => (text.trim() === "" ? Number.NaN : Number(text)))
   )
 
-/** From `DEADMAN_*` variables, which `docs/configuration.md` lists. */
+/** From `DEADMAN_*` variables, which the README lists. */
 export const layerFromEnv = (
   about: Pick<Settings, "role" | "version">
 ): Layer.Layer<WorkerConfig, WorkerMisconfigured | Config.ConfigError> =>
