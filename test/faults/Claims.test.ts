@@ -11,8 +11,8 @@ it.layer(layer(), { excludeTestServices: true, timeout: "60 seconds" })("fault c
     "14: a handler that blocks its process for three leases takes no other job with it",
     () =>
       Effect.gen(function*() {
-        const { clean, ended, jobs, server, submit, worker } = yield* Stage
-        const { api } = yield* server()
+        const { clean, ended, jobs, shared, submit, worker } = yield* Stage
+        const { api } = yield* shared
         const first = yield* worker("blocked")
         const others = yield* submit(api, sleeps(3, 2_500))
         const blocks = yield* submit(api, [{ type: "block", payload: 3_000 }])
@@ -32,8 +32,8 @@ it.layer(layer(), { excludeTestServices: true, timeout: "60 seconds" })("fault c
     "15: a worker that wakes past its lease neither keeps it nor ends the new one",
     () =>
       Effect.gen(function*() {
-        const { jobs, rows, running, server, submit, worker } = yield* Stage
-        const { api } = yield* server()
+        const { jobs, rows, running, shared, submit, worker } = yield* Stage
+        const { api } = yield* shared
         const first = yield* worker("sleeper")
         const ids = yield* submit(api, sleeps(1, 8_000))
         yield* running(ids)
@@ -65,8 +65,8 @@ it.layer(layer(), { excludeTestServices: true, timeout: "60 seconds" })("fault c
     "17: a worker that restarts under its name does not keep its predecessor's jobs",
     () =>
       Effect.gen(function*() {
-        const { jobs, running, server, submit, worker } = yield* Stage
-        const { api } = yield* server()
+        const { jobs, running, shared, submit, worker } = yield* Stage
+        const { api } = yield* shared
         const env = { DEADMAN_WORKER_THREADS: "1" }
         const first = yield* worker("phoenix", env)
         const ids = yield* submit(api, sleeps(1, 1_000))
@@ -82,8 +82,8 @@ it.layer(layer(), { excludeTestServices: true, timeout: "60 seconds" })("fault c
 
   it.effect("20: an orphan behind a thousand healthy leases is found", () =>
     Effect.gen(function*() {
-      const { jobs, rows, server, submit, worker } = yield* Stage
-      const { api } = yield* server()
+      const { jobs, rows, shared, submit, worker } = yield* Stage
+      const { api } = yield* shared
       const first = yield* worker("victim")
       // Healthy ones, as a thousand other workers would have them: renewed all the time, sorting before and behind.
       yield* rows(`INSERT INTO deadman.lease (id, claimed_at_ms, seen_at_ms, lease_ms, worker, job_ids)
@@ -106,25 +106,4 @@ it.layer(layer(), { excludeTestServices: true, timeout: "60 seconds" })("fault c
       yield* rows(`DELETE FROM deadman.lease WHERE worker = 'healthy'`)
       yield* api.send("DELETE", `/jobs/${ids[0]}`)
     }), 60_000)
-
-  it.effect(
-    "21: a reaper without the job's handler gives the job back, and it waits for one that has it",
-    () =>
-      Effect.gen(function*() {
-        const { clean, ended, jobs, running, server, submit, worker } = yield* Stage
-        const { api } = yield* server({ DEADMAN_HANDLERS: "built-in", DEADMAN_WORKER_THREADS: "2" })
-        const first = yield* worker("knows")
-        const ids = yield* submit(api, [{ type: "ignoresAbort", payload: 500 }])
-        yield* running(ids)
-        yield* first.signal("SIGKILL")
-        yield* Processes.eventually("it waits", Effect.map(jobs(ids), ([job]) => job?.losses === 1 && job.state === 0))
-        yield* Effect.sleep("1 second")
-        const [job] = yield* jobs(ids)
-        assert.deepInclude(job, { state: 0, deliveries: 1, attempts: 0 })
-        yield* worker("knows")
-        yield* ended(ids)
-        yield* clean(ids)
-      }),
-    60_000
-  )
 })

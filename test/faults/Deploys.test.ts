@@ -9,8 +9,8 @@ it.layer(layer(), { excludeTestServices: true, timeout: "60 seconds" })("fault c
     "18: 5,000 jobs over workers that come and go see one delivery each, no loss and no attempt",
     () =>
       Effect.gen(function*() {
-        const { clean, ended, jobs, rows, server, worker } = yield* Stage
-        const { api, program } = yield* server()
+        const { clean, ended, jobs, rows, shared, worker } = yield* Stage
+        const { api, program } = yield* shared
         const env = { DEADMAN_WORKER_THREADS: "40", DEADMAN_DRAIN_MS: "3000" }
         const outputs: Array<() => string> = [program.output]
         const hire = (name: string) =>
@@ -56,8 +56,8 @@ it.layer(layer(), { excludeTestServices: true, timeout: "60 seconds" })("fault c
 
   it.effect("38: handing back at each of many restarts uses up no attempt", () =>
     Effect.gen(function*() {
-      const { clean, ended, jobs, server, submit, worker } = yield* Stage
-      const { api } = yield* server()
+      const { clean, ended, jobs, shared, submit, worker } = yield* Stage
+      const { api } = yield* shared
       const ids = yield* submit(api, Array.from({ length: 40 }, () => ({ type: "sleep", payload: 700 })), {
         max_attempts: 1
       })

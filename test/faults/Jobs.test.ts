@@ -1,4 +1,4 @@
-/** The fault catalogue, chapters D and E: retries, poison jobs, cancellation and delayed jobs, with the built programs. */
+/** The fault catalogue, chapter D: retries and cancellation, with the built programs. */
 import { assert, it } from "@effect/vitest"
 import { Effect } from "effect"
 import * as Processes from "../support/Processes.ts"
@@ -9,8 +9,8 @@ it.layer(layer(), { excludeTestServices: true, timeout: "60 seconds" })("fault c
     "4: one attempt is one run, on the failing path and after a lost lease alike",
     () =>
       Effect.gen(function*() {
-        const { ended, jobs, rows, running, server, submit, worker } = yield* Stage
-        const { api } = yield* server()
+        const { ended, jobs, rows, running, shared, submit, worker } = yield* Stage
+        const { api } = yield* shared
         const first = yield* worker("a")
         const once = { max_attempts: 1 }
         const [fails] = yield* submit(api, [{ type: "always-fails", ...once }])
@@ -33,8 +33,8 @@ it.layer(layer(), { excludeTestServices: true, timeout: "60 seconds" })("fault c
 
   it.effect("30: 200 failures with huge messages leave a small row and a short history", () =>
     Effect.gen(function*() {
-      const { ended, jobs, job, rows, server, submit, worker } = yield* Stage
-      const { api } = yield* server()
+      const { ended, jobs, job, rows, shared, submit, worker } = yield* Stage
+      const { api } = yield* shared
       yield* worker("a")
       const ids = yield* submit(api, [{ type: "throws", payload: "x".repeat(500_000) }], {
         max_attempts: 200,
@@ -52,8 +52,8 @@ it.layer(layer(), { excludeTestServices: true, timeout: "60 seconds" })("fault c
 
   it.effect("32: what fails together is not retried together", () =>
     Effect.gen(function*() {
-      const { rows, server, worker } = yield* Stage
-      const { api } = yield* server()
+      const { rows, shared, worker } = yield* Stage
+      const { api } = yield* shared
       yield* worker("a", { DEADMAN_WORKER_THREADS: "32" })
       const bodies = Array.from({ length: 1_000 }, () => ({
         type: "always-fails",
@@ -81,9 +81,9 @@ it.layer(layer(), { excludeTestServices: true, timeout: "60 seconds" })("fault c
     "33: a cancelled job that waits for a slot never starts, and a running one hears of it without a wake",
     () =>
       Effect.gen(function*() {
-        const { ended, jobs, rows, running, server, submit, worker } = yield* Stage
+        const { ended, jobs, rows, running, shared, submit, worker } = yield* Stage
         const { hits, url } = yield* sink
-        const { api } = yield* server()
+        const { api } = yield* shared
         yield* worker("one", { DEADMAN_WORKER_THREADS: "1" })
         // So that it measures short runs, and claims ahead.
         yield* ended(yield* submit(api, Array.from({ length: 30 }, () => ({ type: "failK", payload: 0 }))))
@@ -107,9 +107,9 @@ it.layer(layer(), { excludeTestServices: true, timeout: "60 seconds" })("fault c
 
   it.effect("34: what was cancelled just before its time does not run at it", () =>
     Effect.gen(function*() {
-      const { jobs, server, submit, worker } = yield* Stage
+      const { jobs, shared, submit, worker } = yield* Stage
       const { hits, url } = yield* sink
-      const { api } = yield* server()
+      const { api } = yield* shared
       yield* worker("a")
       const ids = yield* submit(api, Array.from({ length: 20 }, () => ({ type: "http", payload: { url } })), {
         run_at_ms: Date.now() + 1_500
@@ -127,8 +127,8 @@ it.layer(layer(), { excludeTestServices: true, timeout: "60 seconds" })("fault c
     "36: a row that SQL put there, with a payload its handler cannot read, fails by the usual way",
     () =>
       Effect.gen(function*() {
-        const { clean, ended, jobs, rows, server, submit, worker } = yield* Stage
-        const { api } = yield* server()
+        const { clean, ended, jobs, rows, shared, submit, worker } = yield* Stage
+        const { api } = yield* shared
         yield* worker("a")
         const ids = yield* submit(api, [{ type: "http", payload: { url: "nowhere" } }], {
           max_attempts: 2,
@@ -140,61 +140,6 @@ it.layer(layer(), { excludeTestServices: true, timeout: "60 seconds" })("fault c
         yield* ended([...ids, ...good])
         yield* clean(good, 1)
         assert.deepInclude((yield* jobs(ids))[0], { state: 4, attempts: 2 })
-      }),
-    60_000
-  )
-
-  it.effect(
-    "37: jobs that kill their worker, again and again, are dead in the end and take no others with them",
-    () =>
-      Effect.gen(function*() {
-        const { clean, ended, jobs, server, submit, worker } = yield* Stage
-        const { api } = yield* server()
-        const hire = worker("restarted", { DEADMAN_LEASE_MS: "500" })
-        const crew = [yield* hire, yield* hire]
-        const killers = yield* submit(api, Array.from({ length: 4 }, () => ({ type: "crash" })))
-        const good = yield* submit(api, Array.from({ length: 60 }, () => ({ type: "sleep", payload: 200 })))
-        yield* Effect.forkChild(Effect.forever(Effect.gen(function*() {
-          yield* Effect.sleep("100 millis")
-          for (const [n, one] of crew.entries()) {
-            if (!one.alive()) {
-              crew[n] = yield* hire
-            }
-          }
-        })))
-        yield* ended(good, "40 seconds")
-        yield* clean(good)
-        yield* ended(killers, "40 seconds")
-        for (const one of yield* jobs(killers)) {
-          assert.deepInclude(one, { state: 4, attempts: 0, reason: 3 })
-        }
-      }),
-    90_000
-  )
-
-  it.effect(
-    "39: handlers that never return are cut off on time, and give back their slots",
-    () =>
-      Effect.gen(function*() {
-        const { capacity, clean, ended, jobs, server, submit, worker } = yield* Stage
-        const hung = yield* sink
-        hung.mode = "hang"
-        const { api } = yield* server()
-        yield* worker("two", { DEADMAN_WORKER_THREADS: "2" })
-        const bad = yield* submit(
-          api,
-          Array.from({ length: 10 }, () => ({ type: "http", payload: { url: hung.url } })),
-          { timeout_ms: 1_000, max_attempts: 1 }
-        )
-        const good = yield* submit(api, Array.from({ length: 20 }, () => ({ type: "sleep", payload: 50 })))
-        yield* ended([...bad, ...good], "30 seconds")
-        yield* clean(good)
-        for (const one of yield* jobs(bad)) {
-          assert.deepInclude(one, { state: 4, attempts: 1, losses: 0 })
-          // A second of waiting for a slot included.
-          assert.isBelow(one.finished - one.started, 4_000)
-        }
-        yield* capacity(api, 2)
       }),
     60_000
   )

@@ -4,7 +4,7 @@
  * One arena serves a file. Processes belong to the test that started them, so that each test has a crew of its own.
  */
 import { assert } from "@effect/vitest"
-import { Context, type Duration, Effect, Layer, Redacted, type Scope } from "effect"
+import { Context, type Duration, Effect, Layer, Redacted, Scope } from "effect"
 import { createServer, type Server as HttpServer } from "node:http"
 import * as Arena from "../siege/Arena.ts"
 import * as ApiClient from "../support/ApiClient.ts"
@@ -58,6 +58,8 @@ const make = Effect.fnUntraced(function*(env: Env, settings: Env) {
       within
     )
   const server = (more: Env = {}) => Effect.tap(starting(more), (one) => ready(one))
+  /** One for all tests of the file that need no other. */
+  const shared = yield* Effect.cached(Effect.provideService(server(), Scope.Scope, yield* Effect.scope))
 
   const worker = (name: string, more: Env = {}) =>
     Processes.start("worker", { ...base, DEADMAN_WORKER_NAME: name, DEADMAN_WORKER_THREADS: "4", ...more })
@@ -140,6 +142,7 @@ const make = Effect.fnUntraced(function*(env: Env, settings: Env) {
     starting,
     ready,
     server,
+    shared,
     worker,
     submit,
     job,
@@ -196,7 +199,8 @@ export const sink: Effect.Effect<Sink, never, Scope.Scope> = Effect.gen(function
             response.statusCode = 503
           }
           if (state.mode !== "hang") {
-            setTimeout(() => response.end("ok"), state.mode === "slow" ? 1_000 : 0)
+            const answer = Effect.sync(() => void response.end("ok"))
+            Effect.runFork(state.mode === "slow" ? Effect.delay(answer, "1 second") : answer)
           }
         })
         response.on("close", () => {
