@@ -123,7 +123,10 @@ export const make = Effect.gen(function*() {
   const beside = Effect.gen(function*() {
     const inMs = yield* scan
     const { jobs, nowMs } = yield* store.upcoming(aheadMs, null, batch)
-    yield* Effect.catch(delayed.schedule(jobs), lost)
+    // While it is away nothing here waits for it: the other loop notices when it is back.
+    if (!away) {
+      yield* Effect.catch(delayed.schedule(jobs), lost)
+    }
     const last = jobs.at(-1)?.runAtMs ?? Infinity
     return inMs <= 0 || away
       ? Math.min(inMs, awayScanMs)
