@@ -1,6 +1,7 @@
 import { PgConnection } from "@effect/sql-pg"
 import { assert, it } from "@effect/vitest"
-import { Clock, Effect, Layer } from "effect"
+import { Clock, Effect, Exit, Layer } from "effect"
+import * as Database from "../../../src/adapters/postgres/Database.ts"
 import * as GuardedEffectsPostgres from "../../../src/adapters/postgres/GuardedEffectsPostgres.ts"
 import type { Claim } from "../../../src/domain/Claim.ts"
 import { GuardedEffects } from "../../../src/ports/GuardedEffects.ts"
@@ -41,6 +42,42 @@ it.layer(layer, { excludeTestServices: true, timeout: "30 seconds" })("GuardedEf
       const claim = yield* Rows.freshClaim
       yield* effects.once(claim, "named", "bob")
       assert.deepStrictEqual(yield* rowsOf("named"), [{ job: claim.id, epoch: claim.epoch, worker: "bob" }])
+    }))
+
+  it.effect("what is asked for at once shares statements, and only who is to blame is refused", () =>
+    Effect.gen(function*() {
+      const database = yield* Database.Database
+      let statements = 0
+      const counting = Layer.succeed(
+        Database.Database,
+        {
+          ...database,
+          query: (...query: Parameters<typeof database.query>) => {
+            statements += 1
+            return database.query(...query)
+          }
+        } as typeof database
+      )
+      yield* Effect.gen(function*() {
+        const effects = yield* GuardedEffects
+        const claims = yield* Effect.forEach(Array.from({ length: 40 }), () => Rows.freshClaim)
+        yield* Rows.lose(claims[7]!)
+        const all = (prefix: string, keyOf: (n: number) => string = (n) => `${prefix}-${n}`) =>
+          Effect.forEach(claims, (claim, n) => Effect.exit(effects.once(claim, keyOf(n), "ada")), {
+            concurrency: "unbounded"
+          })
+        const outcomes = yield* all("shared")
+        assert.isAtMost(statements, 2)
+        const refused = (exits: typeof outcomes) => exits.flatMap((exit, n) => Exit.isFailure(exit) ? [n] : [])
+        assert.deepStrictEqual(refused(outcomes), [7])
+        assert.isTrue(outcomes.every((exit) => Exit.isFailure(exit) || exit.value === "fired"))
+        const again = yield* all("shared")
+        assert.isTrue(again.every((exit) => Exit.isFailure(exit) || exit.value === "already"))
+        // A key that Postgres cannot hold.
+        assert.deepStrictEqual(refused(yield* all("bad", (n) => n === 3 ? "bad\u0000" : `bad-${n}`)), [3, 7])
+        const rows = yield* Rows.query(`SELECT key FROM deadman.effect WHERE key LIKE 'shared-%' OR key LIKE 'bad-%'`)
+        assert.lengthOf(rows, 39 + 38)
+      }).pipe(Effect.provide(GuardedEffectsPostgres.layer.pipe(Layer.provide(counting))))
     }))
 
   const reclaim = (claim: Claim) => Effect.exit(Rows.lose(claim))
