@@ -11,6 +11,7 @@ import { fileURLToPath } from "node:url"
 import * as Children from "../adapters/chaos/Children.ts"
 import * as Lines from "../adapters/chaos/Lines.ts"
 import * as Proxy from "../adapters/chaos/Proxy.ts"
+import * as OffsetWatch from "../adapters/kafka/OffsetWatch.ts"
 import * as Database from "../adapters/postgres/Database.ts"
 import * as WitnessRows from "../adapters/postgres/Witness.ts"
 import type { Boot, Line } from "./chaos/Evidence.ts"
@@ -81,6 +82,7 @@ const make = Effect.fnUntraced(function*({ order, out }: Options) {
   const toRedis = register === null ? null : yield* Proxy.make(register.port)
   // Kafka tells its clients its own address, so they would pass a proxy by.
   const proxies = [toPostgres, ...(toRedis === null ? [] : [toRedis])]
+  const offsets = broker === null ? null : yield* OffsetWatch.make({ brokers: [`127.0.0.1:${broker.port}`] })
   const options = process.env["NODE_OPTIONS"]
   const base: Readonly<Record<string, string>> = {
     DEADMAN_DATABASE_URL: Redacted.value(store.urlAt(toPostgres.port)),
@@ -131,7 +133,9 @@ const make = Effect.fnUntraced(function*({ order, out }: Options) {
     services: {
       postgres: store.service,
       ...(register === null ? {} : { redis: register.service }),
-      ...(broker === null ? {} : { kafka: broker.service })
+      ...(broker === null || offsets === null ? {} : {
+        kafka: { ...broker.service, lose: Effect.andThen(broker.service.lose, offsets.forget) }
+      })
     },
     network: {
       cut: (share) => sum((proxy) => proxy.cut(share)),
@@ -168,6 +172,7 @@ const make = Effect.fnUntraced(function*({ order, out }: Options) {
     jobs: (after, limit) => asked(WitnessRows.jobs(after, limit)),
     transitions: (first, last) => asked(WitnessRows.transitions(first, last)),
     effects: (first, last) => asked(WitnessRows.effects(first, last)),
+    passed: Effect.sync(() => offsets?.passed() ?? []),
     vanished: Effect.map(asked(WitnessRows.vanished), (rows) => rows.map(({ job }) => job)),
     lines: asGround(Effect.try({
       try: () => Lines.read(records) as { boots: ReadonlyArray<Boot>; lines: ReadonlyMap<string, ReadonlyArray<Line>> },

@@ -44,7 +44,10 @@ const endOf = (exit: Exit.Exit<unknown, unknown>): string => {
 const recording = (effects: GuardedEffects["Service"], { id }: HandlerJob) =>
   GuardedEffects.of({
     once: (claim, key, worker) =>
-      effects.once(claim, key, worker).pipe(
+      Effect.suspend(() => {
+        write("ask", id, claim.epoch, claim.lease, worker, null)
+        return effects.once(claim, key, worker)
+      }).pipe(
         Effect.tap((answer) => Effect.sync(() => write("effect", id, claim.epoch, claim.lease, worker, answer))),
         Effect.tapError((error) =>
           Effect.sync(() => {

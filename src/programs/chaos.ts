@@ -146,7 +146,7 @@ const chaos = Command.make(
       Effect.gen(function*() {
         const outcome = yield* Siege.run(plan, bar.show).pipe(Effect.ensuring(bar.end))
         yield* Console.log("judging")
-        return Report.make(yield* about, plan, outcome, yield* Trial.hold(plan, outcome, []))
+        return Report.make(yield* about, plan, outcome, yield* Trial.hold(plan, outcome))
       }).pipe(Effect.provide(ChaosGround.layer({ order, out: folder })))
     )
     yield* Effect.sync(() => {

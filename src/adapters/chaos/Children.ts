@@ -17,7 +17,7 @@ cat > /dev/null
 for signal in CONT QUIT KILL; do
   while read -r pid started; do
     now=$(sed 's/.*) //' "/proc/$pid/stat" 2> /dev/null | cut -d ' ' -f 20)
-    [ -n "$now" ] && [ "$now" = "$started" ] && kill -$signal -- "-$pid"
+    [ -n "$now" ] && [ "$now" = "$started" ] && kill -s $signal -- "-$pid"
   done < "$1/pids"
   [ $signal = CONT ] || sleep 2
 done

@@ -27,7 +27,8 @@ export type Ended = "ok" | "failed" | "interrupted" | "refused" | "again"
 
 /** A line of a worker. Times are of the machine: neither a stepped clock nor a freeze moves them. */
 export interface Line {
-  readonly kind: "start" | "end" | "effect"
+  /** `ask` comes before each `effect`. */
+  readonly kind: "start" | "end" | "ask" | "effect"
   readonly job: string
   readonly epoch: number
   readonly lease: string
@@ -94,4 +95,13 @@ export type Renewals = ReadonlyMap<string, ReadonlyArray<number>>
 export interface Boot {
   readonly pid: number
   readonly wallMs: number
+}
+
+/** A message on Kafka, and when the group's committed offset was seen behind it. */
+export interface Passed {
+  readonly job: string
+  readonly sentMs: number
+  readonly passedMs: number
+  /** Since when the group had had the same members; `null` where it was not settled. */
+  readonly settledSinceMs: number | null
 }

@@ -4,7 +4,7 @@
  * The entry point says what stands behind it; here nobody knows a driver.
  */
 import { Context, type Effect, Schema } from "effect"
-import type { Boot, EffectRow, JobRow, Line, Renewals, Transition } from "./Evidence.ts"
+import type { Boot, EffectRow, JobRow, Line, Passed, Renewals, Transition } from "./Evidence.ts"
 
 /** A part of the ground does not do what it should: the run cannot be judged. */
 export class GroundFailed extends Schema.TaggedError<GroundFailed>()("GroundFailed", { message: Schema.String }) {}
@@ -69,6 +69,8 @@ export class Witness extends Context.Service<Witness, {
   readonly jobs: (after: string | null, limit: number) => Effect.Effect<ReadonlyArray<JobRow>, GroundFailed>
   readonly transitions: (first: string, last: string) => Effect.Effect<ReadonlyArray<Transition>, GroundFailed>
   readonly effects: (first: string, last: string) => Effect.Effect<ReadonlyArray<EffectRow>, GroundFailed>
+  /** Of the scale profile: what Kafka's group has committed. */
+  readonly passed: Effect.Effect<ReadonlyArray<Passed>>
   readonly vanished: Effect.Effect<ReadonlyArray<string>, GroundFailed>
   /** What the workers wrote, by job. */
   readonly lines: Effect.Effect<{

@@ -24,7 +24,8 @@ export const laws = [
   "losses are the reclaims that were made",
   "dead only where failures or faults explain it",
   "one key is one job",
-  "committed offsets are not above what was settled",
+  "no id was published before its job was stored",
+  "offsets are committed after execution",
   "what was running on a killed or frozen worker runs elsewhere in time"
 ] as const
 export type Law = (typeof laws)[number]
@@ -34,6 +35,12 @@ export interface Breach {
   readonly job: string | null
   readonly detail: string
 }
+
+/** Those that only Kafka can break. */
+export const lawsOfScale: ReadonlyArray<Law> = [
+  "no id was published before its job was stored",
+  "offsets are committed after execution"
+]
 
 const running = 1
 const completed = 3
@@ -86,6 +93,25 @@ const taken = ({ lines }: JobHistory, change: Transition): string | null => {
         ? "its handler had not ended"
         : "its handler was never started"
     }`
+}
+
+/** A side effect that was asked for when its claim had ended, and was not refused. */
+const unfenced = ({ lines, transitions }: JobHistory): string | null => {
+  for (const [index, ask] of lines.entries()) {
+    if (ask.kind !== "ask") continue
+    const answer = lines.slice(index).find((line) =>
+      line.kind === "effect" && line.epoch === ask.epoch && line.pid === ask.pid
+    )
+    const ended = transitions.find((change) =>
+      change.from === running && change.to !== running && change.leaseBefore === ask.lease
+    )
+    const answered = answer?.what === "fired" || answer?.what === "already"
+    if (answered && ended !== undefined && ended.atMs + clocksMs < ask.wallMs) {
+      return `epoch ${ask.epoch}, which had ended at ${ended.atMs}, asked at ${Math.round(ask.wallMs)} and was told ` +
+        `"${answer.what}"`
+    }
+  }
+  return null
 }
 
 /** A renewal this much younger than a lease before the deed is what a late look can still explain. */
@@ -213,6 +239,10 @@ export const breachesOf = (history: JobHistory, scene: Scene): ReadonlyArray<Bre
     }
     if (effects.length > 1 || fired > 1) {
       broke("no side effect fired twice", `${effects.length} rows, and workers saw it fire ${fired} times`)
+    }
+    const late = unfenced(history)
+    if (late !== null) {
+      broke("no side effect was taken from a claim that was not current", late)
     }
     for (const effect of effects) {
       if (effect.seenEpoch !== effect.epoch || effect.seenState !== running) {

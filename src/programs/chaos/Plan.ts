@@ -156,8 +156,8 @@ const spanOf = (order: Order): number => {
 const lengthOf = (kind: FaultKind, order: Order, draw: Draws.Draw): number => {
   switch (kind) {
     case "freeze":
-      // Longer than it takes until everybody knows that the worker is gone.
-      return Draws.between(draw, 1.5, 2.2) * order.leaseMs + 1_500
+      // Longer than it takes until its jobs are taken away; sometimes short enough that they are not done again yet.
+      return Draws.between(draw, 1.3, 2) * order.leaseMs + 900
     case "server-kill":
     case "postgres-restart":
     case "redis-restart":

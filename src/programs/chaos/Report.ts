@@ -72,7 +72,7 @@ export const deedCounts = (deeds: ReadonlyArray<Deed>): ReadonlyArray<readonly [
 
 /** Name and value of each figure, in the order in which a person asks for them. */
 export const figuresOf = (
-  { deeds, judgement: { figures: f }, tookMs }: Report
+  { deeds, judgement: { figures: f }, plan, tookMs }: Report
 ): ReadonlyArray<readonly [string, string]> => [
   ["jobs", `${f.jobs}, ${f.completed} completed, ${f.dead} dead, in ${secondsOf(tookMs)}`],
   ["faults", deedCounts(deeds).map(([kind, n]) => `${n} ${kind}`).join(", ") || "none"],
@@ -86,6 +86,11 @@ export const figuresOf = (
   ["reclaims", `${f.reclaims}, and ${f.handedBack} claims handed back`],
   ["stale writes refused", `${f.staleWrites + f.refusedEffects}`],
   ["frozen workers refused", `${f.frozenWorkersRefused} of ${f.frozenWorkersInHandler} that were rescued from`],
+  ...(plan.profile === "scale"
+    ? [
+      ["offsets judged", `${f.offsets.counted}, ${f.offsets.passedWhileRunning} of them passed a job that ran`] as const
+    ]
+    : []),
   ["failed attempts", `${f.failures}`],
   ["hit to rescue", timesText(f.rescue)],
   ["with a service hurt", timesText(f.rescueInOutage)],

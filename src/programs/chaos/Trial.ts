@@ -28,8 +28,7 @@ const none: ReadonlyArray<never> = []
 
 export const hold = Effect.fnUntraced(function*(
   plan: Plan,
-  outcome: Outcome,
-  offsets: ReadonlyArray<Breach>
+  outcome: Outcome
 ): Effect.fn.Return<Judge.Verdict, GroundFailed, Witness> {
   const witness = yield* Witness
   yield* witness.close
@@ -41,7 +40,7 @@ export const hold = Effect.fnUntraced(function*(
     order: plan.order,
     lossesMax,
     renewals: yield* witness.renewals,
-    offsets,
+    passed: grouped(yield* witness.passed),
     doubled: vanished.map((job): Breach => ({
       law: "every accepted job is there",
       job,
