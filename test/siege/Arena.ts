@@ -167,6 +167,12 @@ export const judgeAll = Effect.fn("Arena.judgeAll")(function*(arena: Arena, acce
     )
   ))
   findings.push(finding(
+    "no write was called stale whose claim was not lost",
+    yield* arena.rows(
+      `SELECT id::text, stale, losses FROM deadman.job WHERE stale > 0 AND losses = 0 AND reason IS DISTINCT FROM 2`
+    )
+  ))
+  findings.push(finding(
     "deliveries are epochs",
     yield* arena.rows(`SELECT id::text, epoch, deliveries FROM deadman.job WHERE epoch <> deliveries`)
   ))

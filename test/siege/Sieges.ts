@@ -418,7 +418,13 @@ export const lostAnswers = Effect.fn("Sieges.lostAnswers")(function*(options: {
     accepted.push(...(yield* Arena.submitAll(api, bodies, 8)))
     yield* Effect.sleep("40 millis")
   })))
-  yield* Effect.sleep("2 seconds")
+  const ranBy = (worker: string) =>
+    Effect.map(
+      arena.rows<{ n: number }>(`SELECT count(*)::int AS n FROM deadman.job WHERE worker LIKE '${worker}-%'`),
+      ([row]) => row?.n ?? 0
+    )
+  // Answers are lost of a worker at work, not of one that starts.
+  yield* Processes.eventually("the lossy worker works", Effect.map(ranBy("lossy"), (n) => n > 10), "60 seconds")
   const freezeEvery = Math.max(1, Math.floor(options.losses / Math.max(1, options.freezes)))
   for (let n = 1; n <= options.losses; n++) {
     yield* proxy.loseAnswers(1)
@@ -433,11 +439,13 @@ export const lostAnswers = Effect.fn("Sieges.lostAnswers")(function*(options: {
   yield* Fiber.interrupt(posting)
   yield* Arena.drained(arena, "60 seconds")
   const lost = yield* proxy.lost
+  const ran = yield* ranBy("lossy")
   return {
     findings: [
       ...(yield* Arena.judgeAll(arena, accepted)),
       yield* allClean(arena),
       law("answers were lost", lost >= options.losses, `${lost}`),
+      law("of a worker that went on working", ran > options.losses, `${ran} jobs were last run by it`),
       law("both workers live", lossy.alive() && sound.alive(), lossy.output().slice(-500))
     ],
     figures: { ...options, lost, jobs: accepted.length }
