@@ -40,7 +40,7 @@ const explainClaim = Effect.fnUntraced(function*(types: ReadonlyArray<string>, l
           null,
           limit,
           Database.long(1e9),
-          true,
+          32_768,
           "-9223372036854775808",
           null
         ]
