@@ -41,5 +41,3 @@ export const make = (seed: string, name: string): Draw => {
 }
 
 export const between = (draw: Draw, low: number, high: number): number => low + draw() * (high - low)
-
-export const whole = (draw: Draw, low: number, high: number): number => Math.floor(between(draw, low, high + 1))
