@@ -1,6 +1,7 @@
 /** The fault catalogue, chapter I: stopping, with the built programs. */
 import { assert, it } from "@effect/vitest"
 import { Effect, Fiber, Random } from "effect"
+import * as Processes from "../support/Processes.ts"
 import { layer, Stage } from "./Stage.ts"
 
 it.layer(layer({ DEADMAN_MAX_LEASE_LOSSES: "100" }), { excludeTestServices: true, timeout: "60 seconds" })(
@@ -33,16 +34,20 @@ it.layer(layer({ DEADMAN_MAX_LEASE_LOSSES: "100" }), { excludeTestServices: true
       "81: a second signal ends at once, and a kill at any moment of a drain loses nothing",
       () =>
         Effect.gen(function*() {
-          const { clean, ended, running, server, submit, worker } = yield* Stage
+          const { clean, ended, jobs, server, submit, worker } = yield* Stage
           const { api } = yield* server({ DEADMAN_MAX_LEASE_LOSSES: "100" })
           const all: Array<string> = []
-          for (let round = 0; round < 6; round++) {
+          for (let round = 0; round < 4; round++) {
             const one = yield* worker(`drained-${round}`, { DEADMAN_DRAIN_MS: "3000" })
-            const ids = yield* submit(api, Array.from({ length: 4 }, () => ({ type: "ignoresAbort", payload: 1_200 })))
+            const ids = yield* submit(api, Array.from({ length: 4 }, () => ({ type: "ignoresAbort", payload: 800 })))
             all.push(...ids)
-            yield* running(ids.slice(0, 1))
+            yield* Processes.eventually(
+              "it runs some",
+              Effect.map(jobs(all), (found) =>
+                found.some(({ state, worker }) => state === 1 && worker?.startsWith(`drained-${round}-`)))
+            )
             yield* one.signal("SIGTERM")
-            yield* Effect.sleep(yield* Random.nextIntBetween(300, 2_000))
+            yield* Effect.sleep(yield* Random.nextIntBetween(300, 1_500))
             if (round % 2 === 0) {
               yield* one.signal("SIGKILL")
             } else if (one.alive()) {
@@ -54,7 +59,7 @@ it.layer(layer({ DEADMAN_MAX_LEASE_LOSSES: "100" }), { excludeTestServices: true
           yield* ended(all)
           yield* clean(all)
         }),
-      60_000
+      90_000
     )
 
     it.effect(
