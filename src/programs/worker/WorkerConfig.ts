@@ -73,8 +73,8 @@ export const layer = (options: Partial<Settings>): Layer.Layer<WorkerConfig, Wor
 const whole = (name: string, otherwise: number) =>
   Config.String(name).pipe(
     Config.withDefault(String(otherwise)),
-    // `Number("")` is 0, and a variable that is set to nothing was hardly meant as 0.
-    Config.map((text) => (text.trim() === "" ? Number.NaN : Number(text)))
+    // Set to nothing counts as not set, as with every other variable: `Number("")` would be 0.
+    Config.map((text) => (text.trim() === "" ? otherwise : Number(text)))
   )
 
 /** From `DEADMAN_*` variables, which the README lists. */

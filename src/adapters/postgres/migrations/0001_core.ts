@@ -149,6 +149,7 @@ const statements: ReadonlyArray<string> = [
   `CREATE VIEW deadman.jobs AS
    SELECT j.id, r.queue, r.type,
           (ARRAY['pending','running','failed','completed','dead'])[j.state + 1] AS state,
+          (ARRAY['attempts_exhausted','rejected','cancelled','crash_loop','expired'])[j.reason + 1] AS reason,
           j.priority, j.attempts, b.max_attempts, j.epoch, j.deliveries, j.losses AS lease_losses,
           j.stale AS stale_writes, j.worker,
           to_timestamp(b.created_at_ms / 1000.0)  AS created_at,
