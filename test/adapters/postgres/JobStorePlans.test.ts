@@ -4,6 +4,7 @@ import { Effect, Layer } from "effect"
 import * as Database from "../../../src/adapters/postgres/Database.ts"
 import * as JobStorePostgres from "../../../src/adapters/postgres/JobStorePostgres.ts"
 import { claim } from "../../../src/adapters/postgres/store/ClaimSql.ts"
+import * as SettleSql from "../../../src/adapters/postgres/store/SettleSql.ts"
 import { queueDefault } from "../../../src/domain/Job.ts"
 import { JobStore } from "../../../src/ports/JobStore.ts"
 import { claimOf, settlement } from "../../contracts/JobStoreContractSteps.ts"
@@ -110,6 +111,51 @@ it.layer(Layer.provideMerge(storeLayer, Postgres.layer), { excludeTestServices: 
     )
   }
 )
+
+it.layer(Postgres.layer, { excludeTestServices: true, timeout: "60 seconds" })("JobStorePostgres: kept plans", (it) => {
+  it.effect("a plan that was made for empty tables finds jobs one by one in full ones", () =>
+    Effect.gen(function*() {
+      const database = yield* Database.Database
+      const route = yield* Rows.route("kept")
+      // One connection for all of it, as in a worker that was there before the jobs.
+      const nodes = yield* database.transaction("hot", (session) =>
+        Effect.gen(function*() {
+          yield* session.query(`PREPARE kept_claim AS ${claim}`)
+          yield* session.query(`PREPARE kept_settle AS ${SettleSql.make({ wake: false, keyTtlMs: 1 }).completed}`)
+          const taken = (lease: string) =>
+            `kept_claim('${lease}', 5000, 'ada', '{kept,nobody}', NULL, 500, 1e9, 1000, -9223372036854775808, NULL)`
+          yield* session.query(`EXECUTE ${taken(crypto.randomUUID())}`)
+          yield* session.query(`EXECUTE kept_settle('{}', '{}', '{}')`)
+          yield* session.query(
+            `WITH x AS MATERIALIZED (SELECT gen_random_uuid() AS id, n FROM generate_series(1, 20000) n),
+                  b AS (INSERT INTO deadman.body (id, payload, created_at_ms, max_attempts) SELECT id, '1', n, 10 FROM x)
+             INSERT INTO deadman.job (id, run_at_ms, rank, route, bytes) SELECT id, n, n, $1::int, 1 FROM x`,
+            [route]
+          )
+          const explain = Effect.fnUntraced(function*(call: string) {
+            const [row] = yield* session.query<{ readonly "QUERY PLAN": ReadonlyArray<{ readonly Plan: Plan }> }>(
+              `EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) EXECUTE ${call}`
+            )
+            const plan = row!["QUERY PLAN"][0]!.Plan
+            assert.isAtMost(plan["Shared Hit Blocks"] + plan["Shared Read Blocks"], 25_000, call)
+            return nodesOf(plan)
+          })
+          const lease = crypto.randomUUID()
+          const claimed = yield* explain(taken(lease))
+          const ids = yield* session.query<{ id: string }>(`SELECT id FROM deadman.job WHERE lease = $1::uuid`, [lease])
+          assert.lengthOf(ids, 500)
+          const list = (each: (id: string) => string) => `'{${ids.map(({ id }) => each(id)).join(",")}}'`
+          const settled = yield* explain(`kept_settle(${list((id) => id)}, ${list(() => "1")}, ${list(() => lease)})`)
+          return [...claimed, ...settled]
+        }), { deadlineMs: 30_000 })
+      for (const node of nodes) {
+        assert.isFalse(
+          /^(job|body)$/.test(node["Relation Name"] ?? "") && /^(Seq|Bitmap Heap) Scan$/.test(node["Node Type"]),
+          `${node["Node Type"]} of ${node["Relation Name"]}: the plan walks the table`
+        )
+      }
+    }))
+})
 
 it.layer(Postgres.layer, { excludeTestServices: true })("JobStorePostgres: updates", (it) => {
   it.effect("every settle of a completed job is a HOT update", () =>
