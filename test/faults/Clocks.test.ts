@@ -1,7 +1,7 @@
 /** The fault catalogue, entries 24 and 25: wrong clocks and strange plans. */
 import { assert, it } from "@effect/vitest"
 import { Effect } from "effect"
-import { layer, Stage, wrongClock } from "./Stage.ts"
+import { bulk, layer, Stage, wrongClock } from "./Stage.ts"
 
 const sleeps = (n: number, payload: number) => Array.from({ length: n }, () => ({ type: "sleep", payload }))
 
@@ -38,14 +38,13 @@ it.layer(layer({ DEADMAN_LEASE_MS: "2000" }), { excludeTestServices: true, timeo
         yield* rows(`ANALYZE deadman.job`)
         const { api } = yield* server()
         const bodies = Array.from({ length: 5_000 }, (_, n) => ({ type: "sleep", payload: n < 40 ? 800 : 60_000 }))
-        const made = yield* api.send("POST", "/jobs/batch", bodies)
-        assert.strictEqual(made.status, 201)
+        const made = yield* bulk(api, bodies)
         // For the sessions of the workers, which are begun after this.
         for (const one of off) {
           yield* rows(`ALTER DATABASE ${here?.name} SET enable_${one} = off`)
         }
         yield* Effect.forEach(["a", "b", "c"], (name) => worker(`two-${name}`, { DEADMAN_WORKER_THREADS: "2" }))
-        const ids = made.body.jobs.slice(0, 40).map(({ id }: { id: string }) => id)
+        const ids = made.slice(0, 40)
         yield* ended(ids, "40 seconds")
         yield* clean(ids)
         // All jobs of one claim statement have one lease, also when they are settled. Of runs this long none is claimed ahead.

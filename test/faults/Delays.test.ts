@@ -1,7 +1,7 @@
 /** The fault catalogue, chapter E: jobs that wait for their time, with the built programs. */
 import { assert, it } from "@effect/vitest"
 import { Effect } from "effect"
-import { layer, Stage } from "./Stage.ts"
+import { bulk, layer, Stage } from "./Stage.ts"
 
 it.layer(layer(), { excludeTestServices: true, timeout: "60 seconds" })("fault catalogue, delays", (it) => {
   it.effect("40: a time in the past means now, however far back", () =>
@@ -30,9 +30,7 @@ it.layer(layer(), { excludeTestServices: true, timeout: "60 seconds" })("fault c
         yield* worker("b", { DEADMAN_WORKER_THREADS: "32" })
         const dueMs = Date.now() + 6_000
         const bodies = Array.from({ length: 2_000 }, () => ({ type: "noop", run_at_ms: dueMs }))
-        const made = yield* servers[0]!.api.send("POST", "/jobs/batch", bodies)
-        assert.strictEqual(made.status, 201)
-        const ids: ReadonlyArray<string> = made.body.jobs.map(({ id }: { id: string }) => id)
+        const ids = yield* bulk(servers[0]!.api, bodies)
         yield* Effect.sleep(Math.max(0, dueMs - Date.now() - 5))
         yield* servers[0]!.program.signal("SIGKILL")
         yield* ended(ids, "20 seconds")

@@ -2,7 +2,7 @@
 import { assert, it } from "@effect/vitest"
 import { Effect, Fiber, Random } from "effect"
 import * as Processes from "../support/Processes.ts"
-import { layer, Stage } from "./Stage.ts"
+import { bulk, layer, Stage } from "./Stage.ts"
 
 it.layer(layer(), { excludeTestServices: true, timeout: "60 seconds" })("fault catalogue, rolling deploys", (it) => {
   it.effect(
@@ -23,9 +23,7 @@ it.layer(layer(), { excludeTestServices: true, timeout: "60 seconds" })("fault c
           Array.from({ length: 5_000 }),
           () => Effect.map(Random.nextIntBetween(50, 500), (payload) => ({ type: "sleep", payload, max_attempts: 1 }))
         )
-        const made = yield* api.send("POST", "/jobs/batch", bodies)
-        assert.strictEqual(made.status, 201)
-        const ids: ReadonlyArray<string> = made.body.jobs.map(({ id }: { id: string }) => id)
+        const ids = yield* bulk(api, bodies)
         const rolling = yield* Effect.forkChild(Effect.gen(function*() {
           for (let n = 0;; n++) {
             yield* Effect.sleep("1 second")

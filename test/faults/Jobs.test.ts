@@ -2,7 +2,7 @@
 import { assert, it } from "@effect/vitest"
 import { Effect } from "effect"
 import * as Processes from "../support/Processes.ts"
-import { layer, sink, Stage } from "./Stage.ts"
+import { bulk, layer, sink, Stage } from "./Stage.ts"
 
 it.layer(layer(), { excludeTestServices: true, timeout: "60 seconds" })("fault catalogue, jobs", (it) => {
   it.effect(
@@ -61,7 +61,7 @@ it.layer(layer(), { excludeTestServices: true, timeout: "60 seconds" })("fault c
         max_attempts: 2,
         backoff: { kind: "exponential", base_ms: 60_000, cap_ms: 60_000 }
       }))
-      assert.strictEqual((yield* api.send("POST", "/jobs/batch", bodies)).status, 201)
+      yield* bulk(api, bodies)
       const herd = `FROM deadman.job j JOIN deadman.route r ON r.id = j.route AND r.queue = 'herd'`
       yield* Processes.eventually(
         "all have failed",

@@ -3,7 +3,7 @@ import { assert, it } from "@effect/vitest"
 import { Effect } from "effect"
 
 import * as Processes from "../support/Processes.ts"
-import { layer, Stage } from "./Stage.ts"
+import { bulk, layer, Stage } from "./Stage.ts"
 
 const env = {
   DEADMAN_RETAIN_COMPLETED_MS: "1000",
@@ -20,8 +20,7 @@ it.layer(layer(), { excludeTestServices: true, timeout: "60 seconds" })("fault c
         const first = yield* server(env)
         yield* worker("a", { ...env, DEADMAN_WORKER_THREADS: "16" })
         const keyed = Array.from({ length: 5_000 }, (_, n) => ({ type: "noop", idempotency_key: `flood-${n}` }))
-        const made = yield* first.api.send("POST", "/jobs/batch", keyed)
-        assert.strictEqual(made.status, 201)
+        const made = yield* bulk(first.api, keyed)
         const hourMs = Date.now() + 3_600_000
         const kept = yield* submit(first.api, [{ type: "noop", run_at_ms: hourMs }])
         const later = yield* submit(
@@ -33,7 +32,7 @@ it.layer(layer(), { excludeTestServices: true, timeout: "60 seconds" })("fault c
           }))
         )
         yield* Effect.forEach(later, (id) => first.api.send("DELETE", `/jobs/${id}`), { concurrency: 16 })
-        yield* ended(made.body.jobs.map(({ id }: { id: string }) => id))
+        yield* ended(made)
         // The one that prunes dies in the middle of it.
         yield* first.program.signal("SIGKILL")
         yield* server(env)

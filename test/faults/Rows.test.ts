@@ -1,7 +1,7 @@
 /** The fault catalogue, entries 77, 78 and 79: deadlocks, counters and old snapshots. */
 import { assert, it } from "@effect/vitest"
 import { Effect, Fiber } from "effect"
-import { layer, Stage } from "./Stage.ts"
+import { bulk, layer, Stage } from "./Stage.ts"
 
 it.layer(layer(), { excludeTestServices: true, timeout: "60 seconds" })("fault catalogue, rows", (it) => {
   it.effect(
@@ -18,9 +18,7 @@ it.layer(layer(), { excludeTestServices: true, timeout: "60 seconds" })("fault c
           backoff: { kind: "fixed", delay_ms: 100 },
           run_at_ms: n % 2 === 0 ? dueMs : 0
         }))
-        const made = yield* api.send("POST", "/jobs/batch", bodies)
-        assert.strictEqual(made.status, 201)
-        const ids: ReadonlyArray<string> = made.body.jobs.map(({ id }: { id: string }) => id)
+        const ids = yield* bulk(api, bodies)
         const killing = yield* Effect.forkChild(Effect.forever(Effect.gen(function*() {
           yield* Effect.sleep("1500 millis")
           yield* crew[0]!.signal("SIGKILL")
@@ -93,9 +91,8 @@ it.layer(layer(), { excludeTestServices: true, timeout: "60 seconds" })("fault c
         let oldest = 0
         for (let n = 0; n < 60; n++) {
           const batch = Array.from({ length: 40 }, () => ({ type: "sleep", payload: 10 }))
-          const made = yield* api.send("POST", "/jobs/batch", batch)
-          assert.strictEqual(made.status, 201)
-          ids.push(...made.body.jobs.map(({ id }: { id: string }) => id))
+          const made = yield* bulk(api, batch)
+          ids.push(...made)
           yield* Effect.sleep("150 millis")
           const [age] = yield* rows<{ s: number }>(
             `SELECT coalesce(max(extract(epoch FROM clock_timestamp() - xact_start)), 0)::float8 AS s
