@@ -51,7 +51,7 @@ const Program = Layer.unwrap(Effect.gen(function*() {
     Config.ConfigError | Variables.Misconfigured | WorkerConfig.WorkerMisconfigured,
     Ports | Loops.Loops | Stopping.Stopping | StatusView.Identity
   > = slots === 0
-    ? Layer.merge(Presence.layer, Layer.succeed(Handlers, { types: [], get: () => undefined }))
+    ? Layer.succeed(Handlers, { types: [], get: () => undefined })
     : Strays.layer.pipe(
       Layer.provideMerge(WorkerPool.layer),
       Layer.provideMerge(yield* HandlerModules.fromEnv),
@@ -79,6 +79,8 @@ const Program = Layer.unwrap(Effect.gen(function*() {
     Layer.provideMerge(Server.layer({ host, port, token })),
     Layer.provideMerge(StatusView.layer),
     Layer.provideMerge(GroupCommit.layer),
+    // Below what counts, so that its last report holds the last submits and reclaims.
+    Layer.provideMerge(slots === 0 ? Presence.layer : Layer.empty),
     Layer.provideMerge(identity),
     Layer.provideMerge(Adapters.layer("server")),
     Layer.provideMerge(Layer.merge(Loops.layer, Stopping.layer))

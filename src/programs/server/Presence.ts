@@ -24,7 +24,7 @@ export const layer = Layer.effectDiscard(Effect.gen(function*() {
     draining: stopping.isStopping(),
     counters
   }))
-  yield* Effect.addFinalizer(() => Reports.leave(sessions, name))
+  yield* Effect.addFinalizer(() => Reports.leave(sessions, session))
   yield* Effect.forkScoped(Reports.run({
     sessions,
     session,

@@ -42,6 +42,16 @@ const within = (effect: Effect.Effect<void, SessionsUnavailable>, operation: "re
     () => new SessionsUnavailable({ operation, cause: new Error(`no answer within ${ms} ms`) })
   )
 
-/** A courtesy: a process that is gone is left out of the list after a while anyway. */
-export const leave = (sessions: Sessions["Service"], name: string) =>
-  Effect.ignoreCause(within(sessions.leave(name), "leave", 500))
+const leaveMs = 500
+
+/**
+ * What was counted since the last report, and that the process is gone. A courtesy, and no longer waited for than one:
+ * without it the process is left out of the list after a while, and its totals lack what the drain counted.
+ */
+export const leave = (sessions: Sessions["Service"], session: Effect.Effect<Session>) =>
+  Effect.flatMap(
+    session,
+    (last) => within(Effect.andThen(Effect.ignore(sessions.report(last)), sessions.leave(last.name)), "leave", leaveMs)
+  ).pipe(
+    Effect.ignoreCause
+  )

@@ -260,7 +260,7 @@ const make = Effect.gen(function*() {
     }
   })
 
-  yield* Effect.addFinalizer(() => Reports.leave(sessions, config.name))
+  yield* Effect.addFinalizer(() => Reports.leave(sessions, session))
   yield* Effect.forkScoped(heartbeat.run)
   yield* Effect.forkScoped(heartbeat.watch)
   yield* Effect.addFinalizer(() =>

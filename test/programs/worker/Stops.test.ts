@@ -1,7 +1,8 @@
 /** Timeouts, runaways, and what handlers may do to a worker. */
 import { assert, describe, it } from "@effect/vitest"
-import { Effect } from "effect"
+import { Duration, Effect, Fiber } from "effect"
 import type { Handler } from "../../../src/programs/worker/HandlerApi.ts"
+import * as Reports from "../../../src/programs/worker/Reports.ts"
 import { make, pass } from "../../support/WorkerWorld.ts"
 
 describe("Slots", () => {
@@ -203,5 +204,41 @@ describe("Slots", () => {
       }
       assert.isAbove(turns, 5)
       assert.isBelow(turns, 1_000)
+    }))
+
+  it.effect("what a drain counts is in the totals", () =>
+    Effect.gen(function*() {
+      const world = yield* make()
+      yield* world.submit("endless")
+      const pool = yield* world.start({ endless: () => Effect.never }, { drain: Duration.zero })
+      yield* pass(3_000)
+      const released = Effect.map(world.sessions.totals, (totals) => totals["released"] ?? 0)
+      const before = yield* released
+
+      const stopped = yield* Effect.forkChild(pool.stop)
+      yield* pass(3_000)
+      yield* Fiber.join(stopped)
+
+      assert.strictEqual(yield* released, before + 1)
+      assert.deepStrictEqual(yield* world.sessions.list(60_000), [])
+    }))
+
+  it.effect("a list of processes that does not answer holds the last report up for half a second", () =>
+    Effect.gen(function*() {
+      const { sessions } = yield* make()
+      const session = Effect.succeed({
+        name: "gone",
+        role: "worker" as const,
+        version: "1",
+        handlers: [],
+        slots: 1,
+        running: 0,
+        runaways: 0,
+        draining: true,
+        counters: {}
+      })
+      const left = yield* Effect.forkChild(Reports.leave({ ...sessions, report: () => Effect.never }, session))
+      yield* pass(500)
+      assert.isDefined(left.pollUnsafe())
     }))
 })
