@@ -18,6 +18,7 @@ import { JobStore } from "../../src/ports/JobStore.ts"
 import { type JobDraft, Submitter } from "../../src/ports/Submitter.ts"
 import * as Loops from "../../src/programs/process/Loops.ts"
 import * as GroupCommit from "../../src/programs/submit/GroupCommit.ts"
+import type { Handler } from "../../src/programs/worker/HandlerApi.ts"
 import * as Handlers from "../../src/programs/worker/Handlers.ts"
 import * as WorkerConfig from "../../src/programs/worker/WorkerConfig.ts"
 import * as WorkerPool from "../../src/programs/worker/WorkerPool.ts"
@@ -121,19 +122,23 @@ export const submit = (submitters: number, each: number) =>
     return submitters * each
   }).pipe(Effect.provide(GroupCommit.layer))
 
-/** A worker with its defaults, until the store has nothing left. */
-export const work = Effect.gen(function*() {
-  const store = yield* JobStore
-  const pool = WorkerPool.layer.pipe(
-    Layer.provide(Handlers.layer({ [type]: () => Promise.resolve() })),
-    Layer.provide(WorkerConfig.layer({ name: "worker-0123456789abcdef" }))
-  )
-  yield* eventually(
-    "the backlog is worked off",
-    Effect.map(store.counts, ({ byState }) => byState.pending + byState.running + byState.failed === 0),
-    "60 seconds"
-  ).pipe(Effect.provide(pool))
-})
+/** A worker, with its defaults unless told otherwise, until the store has nothing left. */
+export const work = (
+  handler: Handler = () => Promise.resolve(),
+  config: Partial<WorkerConfig.WorkerConfig["Service"]> = {}
+) =>
+  Effect.gen(function*() {
+    const store = yield* JobStore
+    const pool = WorkerPool.layer.pipe(
+      Layer.provide(Handlers.layer({ [type]: handler })),
+      Layer.provide(WorkerConfig.layer({ name: "worker-0123456789abcdef", ...config }))
+    )
+    yield* eventually(
+      "the backlog is worked off",
+      Effect.map(store.counts, ({ byState }) => byState.pending + byState.running + byState.failed === 0),
+      "60 seconds"
+    ).pipe(Effect.provide(pool))
+  })
 
 /** Transactions that wrote, and bytes of WAL, so far. */
 export const written = Effect.gen(function*() {

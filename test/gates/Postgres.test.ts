@@ -22,7 +22,7 @@ it.layer(Counting.layer, { excludeTestServices: true, timeout: "60 seconds" })("
         const jobs = yield* Counting.submit(256, 40)
         const stored = { ...counter }
         const between = yield* Counting.written
-        yield* Counting.work
+        yield* Counting.work()
         const after = yield* Counting.written
 
         const atMost = (n: number, what: string) =>
