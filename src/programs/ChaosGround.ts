@@ -6,6 +6,7 @@
  */
 import { Context, Effect, Layer, Redacted, Scope } from "effect"
 import { mkdirSync, renameSync } from "node:fs"
+import { cpus, loadavg } from "node:os"
 import { join } from "node:path"
 import { fileURLToPath } from "node:url"
 import * as Children from "../adapters/chaos/Children.ts"
@@ -102,7 +103,8 @@ const make = Effect.fnUntraced(function*({ order, out }: Options) {
       Effect.map((child): Child => ({
         ...child,
         name,
-        ready: () => child.alive() && (record === null || Lines.begun(record))
+        ready: () => child.alive() && (record === null || Lines.begun(record)),
+        working: () => child.alive() && (record === null || Lines.working(record))
       })),
       Scope.provide(scope)
     )
@@ -127,6 +129,7 @@ const make = Effect.fnUntraced(function*({ order, out }: Options) {
     Effect.map(Effect.forEach(proxies, one), (counts) => counts.reduce((a, b) => a + b, 0))
   const ground = Ground.of({
     servers,
+    load: Effect.sync(() => (loadavg()[0] ?? 0) / cpus().length),
     hire,
     submit: (server, jobs) => submitTo(ports[server] ?? 0, jobs),
     answers: (server) => answering(ports[server] ?? 0),

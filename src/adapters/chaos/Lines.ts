@@ -17,6 +17,12 @@ export interface Line {
 /** Whether a process has begun to write: it has loaded its handlers, then. */
 export const begun = (path: string): boolean => existsSync(path) && statSync(path).size > 0
 
+/** Whether it has written more than that it has begun. */
+export const working = (path: string): boolean => existsSync(path) && statSync(path).size > bootBytes
+
+/** More than the first line takes, less than two. */
+const bootBytes = 150
+
 type Written = readonly [string, string, number, string, number, string, number, number, string | null]
 
 export interface Boot {

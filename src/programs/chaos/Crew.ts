@@ -44,7 +44,7 @@ export const make = Effect.fnUntraced(function*(workers: number): Effect.fn.Retu
       for (let tries = 0; tries < triesMax; tries++) {
         const now = yield* Clock.currentTimeMillis
         const free = places.filter(({ child, frozen, restUntilMs }) =>
-          !frozen && restUntilMs <= now && child.alive() && child.ready()
+          !frozen && restUntilMs <= now && child.alive() && child.working()
         )
         const place = free[Math.min(free.length - 1, Math.floor(draw * free.length))]
         if (place !== undefined && (workers === 1 || free.length > 1)) {

@@ -17,6 +17,8 @@ export interface Child {
   readonly alive: () => boolean
   /** A worker that has loaded its handlers. */
   readonly ready: () => boolean
+  /** It has begun a job. */
+  readonly working: () => boolean
   readonly signal: (name: SignalName) => Effect.Effect<void>
   readonly exited: Effect.Effect<unknown>
 }
@@ -41,6 +43,8 @@ export interface Submitted {
 
 export class Ground extends Context.Service<Ground, {
   readonly servers: number
+  /** Processes that want to run, for each core, over the last minute. */
+  readonly load: Effect.Effect<number>
   readonly hire: (role: "server" | "worker", n: number) => Effect.Effect<Child, GroundFailed>
   /** The ids, each `null` or missing where no answer says that the job was taken. */
   readonly submit: (server: number, jobs: ReadonlyArray<Submitted>) => Effect.Effect<ReadonlyArray<string | null>>

@@ -69,7 +69,12 @@ export interface Verdict {
     readonly frozenWorkersInHandler: number
     readonly frozenWorkersRefused: number
     /** Messages whose offset can be judged, and those that were passed while their job ran. */
-    readonly offsets: { readonly counted: number; readonly passedWhileRunning: number }
+    readonly offsets: {
+      readonly messages: number
+      readonly counted: number
+      readonly passedWhileRunning: number
+      readonly passedUnclaimed: number
+    }
     /** From the kill or freeze until the job was claimed again: what of it passed while a slot was free. */
     readonly rescue: Times
     /** Those with a fault of a service in between, from when it answered again. */
@@ -89,6 +94,7 @@ export interface Trial {
   readonly deeds: ReadonlyArray<Deed>
   readonly renewals: Renewals
   readonly boots: ReadonlyArray<Boot>
+  readonly loadMax: number
   /** The ids that were answered, by number of the job. */
   readonly accepted: ReadonlyMap<number, string>
   /** Keys that were answered with two ids. */
@@ -134,6 +140,12 @@ const hurtsService = ({ kind, skipped }: Deed): boolean =>
 
 const belongsTo = (worker: string | null, deed: Deed): boolean =>
   worker !== null && deed.worker !== null && worker.startsWith(`${deed.worker}-`)
+
+/**
+ * Up to so much load for each core the machine keeps its time. Beyond, a late rescue says nothing about Deadman: it is
+ * shown, and not judged.
+ */
+export const loadJudged = 2
 
 const secondsMax = 100_000
 
@@ -299,7 +311,7 @@ export const make = (trial: Trial) => {
         [rescueInOutage, rescues.filter(({ answersMs }) => answersMs !== null)]
       ] as const
     ) {
-      if (p99 === null || p99 <= bound) continue
+      if (p99 === null || p99 <= bound || trial.loadMax > loadJudged) continue
       for (const one of of.filter(late(bound))) {
         note({
           law: "what was running on a killed or frozen worker runs elsewhere in time",

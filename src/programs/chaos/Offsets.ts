@@ -5,6 +5,9 @@
  * each change of the group messages come again to others. So only those count that were taken while the group stayed as
  * it was, soon after they were sent; and of these a few may have been found by a worker without their message. A commit
  * on receipt passes nearly all of them while they run, so a share tells it apart.
+ *
+ * Whatever the group does, a job that nobody has claimed yet must not be passed. The few that may are those whose row
+ * somebody had locked who then did not get it.
  */
 import type { JobHistory, Passed } from "./Evidence.ts"
 import { type Breach, isClaim, isNote } from "./Laws.ts"
@@ -15,14 +18,19 @@ const freshMs = 500
 const settleMs = 2_000
 const clocksMs = 100
 const shareMax = 0.2
+const unclaimedMs = 1_000
+const unclaimedShareMax = 0.02
 const fewest = 10
 const namedMax = 10
 
 export const make = () => {
   const early: Array<Breach> = []
   const above: Array<Breach> = []
+  const unclaimed: Array<Breach> = []
   let counted = 0
   let passedWhileRunning = 0
+  let passedUnclaimed = 0
+  let messagesSeen = 0
 
   const add = ({ row, transitions }: JobHistory, messages: ReadonlyArray<Passed>) => {
     const changes = transitions.filter((change) => !isNote(change))
@@ -38,6 +46,17 @@ export const make = () => {
       }
       const claim = changes[first]
       const claimedMs = claim?.atMs ?? Infinity
+      messagesSeen += 1
+      if (claimedMs > passedMs + unclaimedMs) {
+        passedUnclaimed += 1
+        if (unclaimed.length < namedMax) {
+          unclaimed.push({
+            law: "offsets are committed after execution",
+            job: row.id,
+            detail: `committed by ${passedMs}, and first claimed at ${claimedMs}`
+          })
+        }
+      }
       if (settledSinceMs === null || sentMs < settledSinceMs + settleMs || claimedMs > sentMs + freshMs) {
         continue
       }
@@ -58,8 +77,11 @@ export const make = () => {
 
   return {
     add,
-    counts: () => ({ counted, passedWhileRunning }),
-    breaches: (): ReadonlyArray<Breach> =>
-      passedWhileRunning >= fewest && passedWhileRunning > counted * shareMax ? [...early, ...above] : early
+    counts: () => ({ messages: messagesSeen, counted, passedWhileRunning, passedUnclaimed }),
+    breaches: (): ReadonlyArray<Breach> => [
+      ...early,
+      ...(passedWhileRunning >= fewest && passedWhileRunning > counted * shareMax ? above : []),
+      ...(passedUnclaimed >= fewest && passedUnclaimed > messagesSeen * unclaimedShareMax ? unclaimed : [])
+    ]
   }
 }

@@ -1,7 +1,7 @@
 /** What a run has to say for itself: the same figures for a terminal, for a program and for a browser. */
 import { Schema } from "effect"
 import type { Deed } from "./Evidence.ts"
-import type { Times, Verdict } from "./Judge.ts"
+import { loadJudged, type Times, type Verdict } from "./Judge.ts"
 import type { Order, Plan } from "./Plan.ts"
 import type { Outcome, Status } from "./Siege.ts"
 
@@ -24,6 +24,7 @@ export interface Report {
   readonly tookMs: number
   readonly drained: boolean
   readonly deserters: ReadonlyArray<string>
+  readonly loadMax: number
   readonly judgement: Verdict
   readonly deeds: ReadonlyArray<Deed>
 }
@@ -48,6 +49,7 @@ export const make = (about: About, plan: Plan, outcome: Outcome, judgement: Verd
   tookMs: outcome.endMs - outcome.startMs,
   drained: outcome.drained,
   deserters: outcome.deserters,
+  loadMax: Math.round(outcome.loadMax * 10) / 10,
   judgement,
   deeds: outcome.deeds
 })
@@ -88,7 +90,10 @@ export const figuresOf = (
   ["frozen workers refused", `${f.frozenWorkersRefused} of ${f.frozenWorkersInHandler} that were rescued from`],
   ...(plan.profile === "scale"
     ? [
-      ["offsets judged", `${f.offsets.counted}, ${f.offsets.passedWhileRunning} of them passed a job that ran`] as const
+      [
+        "offsets judged",
+        `${f.offsets.counted} of ${f.offsets.messages}, ${f.offsets.passedWhileRunning} passed a job that ran; ${f.offsets.passedUnclaimed} an unclaimed one`
+      ] as const
     ]
     : []),
   ["failed attempts", `${f.failures}`],
@@ -118,6 +123,13 @@ export const textOf = (report: Report): string => {
   }
   if (deserters.length > 0) {
     lines.push(`BROKEN  ended although nobody had ended them: ${deserters.join(", ")}`)
+  }
+  const late = [judgement.figures.rescue, judgement.figures.rescueInOutage].some(({ bound, p99 }) => (p99 ?? 0) > bound)
+  if (late && report.loadMax > loadJudged) {
+    lines.push(
+      `NOT JUDGED  rescues were late, but each core had up to ${report.loadMax} processes that wanted to run: ` +
+        "choose a quieter machine, or fewer workers"
+    )
   }
   for (const reason of judgement.provedNothing) {
     lines.push(`PROVED NOTHING  ${reason}`)

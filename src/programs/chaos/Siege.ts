@@ -29,6 +29,8 @@ export interface Outcome {
   readonly deeds: ReadonlyArray<Deed>
   /** Processes that ended although nobody had ended them. */
   readonly deserters: ReadonlyArray<string>
+  /** The highest load for each core that was seen. */
+  readonly loadMax: number
 }
 
 const startLimit = "90 seconds"
@@ -259,9 +261,11 @@ export const run = Effect.fnUntraced(function*(
   const deserters: Array<string> = []
   let counts: Counts = { submitted: 0, outstanding: 0, running: 0, completed: 0 }
   let phase: Status["phase"] = "siege"
+  let loadMax = 0
   const watching = Effect.gen(function*() {
     while (true) {
       yield* Effect.sleep(look)
+      loadMax = Math.max(loadMax, yield* ground.load)
       deserters.push(...(yield* crew.deserters))
       counts = yield* Effect.orElseSucceed(witness.counts, () => counts)
       const now = yield* Clock.currentTimeMillis
@@ -304,5 +308,5 @@ export const run = Effect.fnUntraced(function*(
   yield* Effect.forEach(crew.all(), (child) => child.signal("SIGCONT"), { discard: true })
   yield* end(crew.all())
   yield* end(servers)
-  return { startMs, endMs, drained, accepted, deeds: deeds.sort((a, b) => a.atMs - b.atMs), deserters }
+  return { startMs, endMs, drained, accepted, deeds: deeds.sort((a, b) => a.atMs - b.atMs), deserters, loadMax }
 })

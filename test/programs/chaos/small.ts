@@ -8,7 +8,7 @@ import { randomBytes } from "node:crypto"
 import { chaos } from "./ChaosRun.ts"
 
 const seed = process.argv[2] ?? randomBytes(4).toString("hex")
-const size = "--jobs 2000 --workers 4 --threads-per-worker 24 --kill-rate 0.2 --kill-interval-sec 2 --lease-ms 2000"
+const size = "--jobs 2000 --workers 4 --threads-per-worker 32 --kill-rate 0.2 --kill-interval-sec 2.5 --lease-ms 2000"
 const profiles = ["postgres", "scale"]
 
 const runs = Effect.forEach(
