@@ -9,10 +9,10 @@ import { Command, Flag } from "effect/cli"
 import * as Verification from "../adapters/postgres/Verification.ts"
 import { JobType } from "../domain/Job.ts"
 import * as JsonText from "../domain/JsonText.ts"
-import { JobStore } from "../ports/JobStore.ts"
 import * as Adapters from "./Adapters.ts"
 import * as Load from "./load/Load.ts"
 import * as Progress from "./load/Progress.ts"
+import * as Wait from "./load/Wait.ts"
 import * as Main from "./Main.ts"
 import { version } from "./Version.ts"
 
@@ -26,27 +26,13 @@ const progress = (what: string, total: number) =>
     write: (text) => void process.stderr.write(text)
   })
 
-const outstanding = Effect.gen(function*() {
-  const { byState } = yield* (yield* JobStore).counts
-  return byState.pending + byState.running + byState.failed
-})
-
-/** Until nothing is outstanding, or for so long. */
-const drain = Effect.fnUntraced(function*(seconds: number) {
-  const total = yield* outstanding
+/** What was loaded, or with `--jobs 0` all that is outstanding. */
+const drain = Effect.fnUntraced(function*(among: Verification.Among, seconds: number) {
+  const left = Verification.outstanding(among)
+  const total = Object.values(yield* left).reduce((all, n) => all + n, 0)
   const bar = yield* progress("ended", total)
-  const ended = yield* Effect.gen(function*() {
-    while (true) {
-      const left = yield* outstanding
-      yield* bar.show(Math.max(0, total - left))
-      if (left === 0) {
-        return true
-      }
-      yield* Effect.sleep("250 millis")
-    }
-  }).pipe(Effect.timeoutOrElse({ duration: `${seconds} seconds`, orElse: () => Effect.succeed(false) }))
-  yield* bar.end
-  return ended
+  const waited = yield* Wait.run({ total, seconds, left, show: bar.show }).pipe(Effect.ensuring(bar.end))
+  return Wait.complaint(waited, seconds)
 })
 
 const report = Effect.fnUntraced(function*(json: boolean) {
@@ -75,30 +61,35 @@ const load = Command.make(
   "load",
   {
     jobs: Flag.Int("jobs").pipe(
-      Flag.withDescription("How many jobs to submit; 0 only counts"),
+      Flag.withDescription("How many jobs to submit; 0 only counts (default: 10000)"),
       Flag.withSchema(bounded(0, 10_000_000)),
       Flag.withDefault(10_000)
     ),
     type: Flag.String("type").pipe(
-      Flag.withDescription("Their type"),
+      Flag.withDescription("Their type (default: side-effect)"),
       Flag.withSchema(JobType),
       Flag.withDefault(JobType.make("side-effect"))
     ),
     payload: Flag.String("payload").pipe(
-      Flag.withDescription("Their payload as JSON; {n} is the job's number"),
+      Flag.withDescription("Their payload as JSON; {n} is the job's number (default: {n})"),
       Flag.withDefault("{n}")
     ),
     batch: Flag.Int("batch").pipe(
-      Flag.withDescription("Jobs per statement"),
+      Flag.withDescription("Jobs per statement (default: 1000)"),
       Flag.withSchema(bounded(1, 10_000)),
       Flag.withDefault(1_000)
     ),
     wait: Flag.Int("wait").pipe(
-      Flag.withDescription("Seconds to wait until every job has ended; 0 does not wait"),
+      Flag.withDescription(
+        "Seconds to wait until every loaded job has ended (with --jobs 0: every job there is); 0 does not wait (default: 0)"
+      ),
       Flag.withSchema(bounded(0, 86_400)),
       Flag.withDefault(0)
     ),
-    json: Flag.Boolean("json").pipe(Flag.withDescription("Print the counts as JSON"), Flag.withDefault(false))
+    json: Flag.Boolean("json").pipe(
+      Flag.withDescription("Print the counts as JSON (default: as lines)"),
+      Flag.withDefault(false)
+    )
   },
   Effect.fn(function*(flags) {
     const payload = (n: number) => flags.payload.replaceAll("{n}", String(n))
@@ -106,17 +97,21 @@ const load = Command.make(
     if (fault !== null) {
       return yield* new Load.LoadRefused({ message: `--payload is not JSON that can be stored: ${fault.reason}` })
     }
+    let among: Verification.Among = Verification.all
     if (flags.jobs > 0) {
       const bar = yield* progress("submitted", flags.jobs)
-      yield* Load.run({ jobs: flags.jobs, type: flags.type, payload, batch: flags.batch, width: 2 }, bar.show)
-      yield* bar.end
+      const loaded = yield* Load.run(
+        { jobs: flags.jobs, type: flags.type, payload, batch: flags.batch, width: 2 },
+        bar.show
+      ).pipe(Effect.ensuring(bar.end))
+      if (loaded !== null) {
+        among = { ...loaded, type: flags.type }
+      }
     }
-    const ended = flags.wait === 0 || (yield* drain(flags.wait))
+    const complaint = flags.wait === 0 ? null : yield* drain(among, flags.wait)
     const figures = yield* report(flags.json)
-    if (!ended || figures.duplicates > 0 || figures.missing > 0) {
-      return yield* new Load.LoadRefused({
-        message: ended ? "side effects are missing or duplicated" : `not every job ended within ${flags.wait} s`
-      })
+    if (complaint !== null || figures.duplicates > 0 || figures.missing > 0) {
+      return yield* new Load.LoadRefused({ message: complaint ?? "side effects are missing or duplicated" })
     }
   })
 ).pipe(

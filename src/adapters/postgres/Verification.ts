@@ -40,8 +40,39 @@ const verify = `SELECT
 
 const dead = `SELECT reason::int AS reason, count(*)::float8 AS n FROM deadman.job WHERE state = 4 GROUP BY reason`
 
+const outstandingSql = `SELECT r.type, count(*)::float8 AS n
+  FROM deadman.job j JOIN deadman.route r ON r.id = j.route
+  WHERE j.id BETWEEN $1::text::uuid AND $2::text::uuid AND j.state IN (0, 1, 2) AND ($3::text IS NULL OR r.type = $3)
+  GROUP BY r.type`
+
 /** A few million rows take seconds. */
 const deadlineMs = 120_000
+
+/** Which jobs: those with ids from `first` to `last`, of one type or of all. */
+export interface Among {
+  readonly first: string
+  readonly last: string
+  readonly type: string | null
+}
+
+export const all: Among = {
+  first: "00000000-0000-0000-0000-000000000000",
+  last: "ffffffff-ffff-ffff-ffff-ffffffffffff",
+  type: null
+}
+
+/** How many of them are not at an end yet, by type. */
+export const outstanding = Effect.fnUntraced(function*(
+  { first, last, type }: Among
+): Effect.fn.Return<Readonly<Record<string, number>>, DatabaseFailed, Database> {
+  const database = yield* Database
+  const rows = yield* database.transaction("handler", (session) =>
+    Effect.gen(function*() {
+      yield* session.query(`SET LOCAL statement_timeout = ${deadlineMs}`)
+      return yield* session.query<{ readonly type: string; readonly n: number }>(outstandingSql, [first, last, type])
+    }), { deadlineMs: deadlineMs + 1_000 })
+  return Object.fromEntries(rows.map(({ n, type }) => [type, n]))
+})
 
 export const read: Effect.Effect<Verification, DatabaseFailed, Database> = Effect.gen(function*() {
   const database = yield* Database

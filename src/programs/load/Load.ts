@@ -2,6 +2,7 @@
 import { Effect, Random, Schedule, Schema } from "effect"
 import * as Backoff from "../../domain/Backoff.ts"
 import { attemptDefault, type JobType, type NewJob, queueDefault } from "../../domain/Job.ts"
+import type { JobId } from "../../domain/JobId.ts"
 import { JobStore, type JobStoreUnavailable } from "../../ports/JobStore.ts"
 import * as JobIds from "../submit/JobIds.ts"
 
@@ -18,18 +19,28 @@ export interface Workload {
   readonly width: number
 }
 
+/** The first and the last id of what was loaded; ids are drawn in order. `null` if nothing was. */
+export type Loaded = { readonly first: JobId; readonly last: JobId } | null
+
 const triesMax = 20
 
-/** Answers how many were stored. An outage is sat out for a while: ids are drawn before, so nothing comes twice. */
+/** Answers what was stored. An outage is sat out for a while: ids are drawn before, so nothing comes twice. */
 export const run = Effect.fnUntraced(function*(
   workload: Workload,
   onStored: (stored: number) => Effect.Effect<void>
-): Effect.fn.Return<number, LoadRefused | JobStoreUnavailable, JobStore> {
+): Effect.fn.Return<Loaded, LoadRefused | JobStoreUnavailable, JobStore> {
   const store = yield* JobStore
   const draw = yield* JobIds.make
   let stored = 0
+  let first: JobId | null = null
+  let last: JobId | null = null
+  const drawn = () => {
+    last = draw()
+    first ??= last
+    return last
+  }
   const job = (n: number, fraction: number): NewJob => ({
-    id: draw(),
+    id: drawn(),
     type: workload.type,
     queue: queueDefault,
     payload: workload.payload(n, fraction),
@@ -61,5 +72,5 @@ export const run = Effect.fnUntraced(function*(
       stored += jobs.length
       yield* onStored(stored)
     }), { concurrency: workload.width, discard: true })
-  return stored
+  return first === null || last === null ? null : { first, last }
 })
