@@ -14,6 +14,7 @@ import type * as Children from "../adapters/chaos/Children.ts"
 import * as Cluster from "../adapters/embedded/Cluster.ts"
 import * as EmbeddedPostgres from "../adapters/embedded/EmbeddedPostgres.ts"
 import * as Postmaster from "../adapters/embedded/Postmaster.ts"
+import * as Mend from "../adapters/kafka/Mend.ts"
 import { GroundFailed, type Service } from "./chaos/Ground.ts"
 
 export const asGround = <A, E extends { readonly message: string }, R>(
@@ -139,6 +140,7 @@ export const redis = Effect.fnUntraced(function*(
 export const kafka = Effect.fnUntraced(function*(
   place: Children.Place
 ): Effect.fn.Return<Started, GroundFailed, Scope.Scope> {
+  Mend.mend()
   const jars = yield* asGround(KafkaServer.jars)
   const port = yield* freePort
   const controllerPort = yield* freePort
