@@ -61,8 +61,12 @@ const make = Effect.fnUntraced(function*(env: Env, settings: Env) {
   /** One for all tests of the file that need no other. */
   const shared = yield* Effect.cached(Effect.provideService(server(), Scope.Scope, yield* Effect.scope))
 
+  const crew: Array<{ readonly name: string; readonly program: Processes.Program }> = []
   const worker = (name: string, more: Env = {}) =>
-    Processes.start("worker", { ...base, DEADMAN_WORKER_NAME: name, DEADMAN_WORKER_THREADS: "4", ...more })
+    Effect.tap(
+      Processes.start("worker", { ...base, DEADMAN_WORKER_NAME: name, DEADMAN_WORKER_THREADS: "4", ...more }),
+      (program) => Effect.sync(() => crew.push({ name, program }))
+    )
 
   /** Each body, with what they have in common; all must be taken. */
   const submit = (api: ApiClient.ApiClient, bodies: ReadonlyArray<object>, common: object = {}) =>
@@ -106,7 +110,8 @@ const make = Effect.fnUntraced(function*(env: Env, settings: Env) {
         Effect.flatMap(jobs(ids), (found) =>
           Effect.logError(
             "not final",
-            JSON.stringify(found.filter(({ state }) => state < 3).slice(0, 5))
+            JSON.stringify(found.filter(({ state }) => state < 3).slice(0, 5)),
+            crew.slice(-3).map(({ name, program }) => [name, program.alive(), program.output().slice(-1_000)])
           ))
       )
     )
