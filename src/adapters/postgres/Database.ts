@@ -164,22 +164,17 @@ export const connectionOptions = (
 })
 
 /**
- * What `hot` runs finds its rows one by one, in the order of an index. Told so, the planner needs to know nothing about
- * the tables, so that a plan is made once a connection: to make it takes longer than a claim of one job. Not told, it
- * walks all of a table of less than about 50,000 jobs for each settle of 500, and sorts all that is ready for a claim.
+ * What `hot` runs finds its rows one by one, in the order of an index. Not told so, the planner walks all of a table of
+ * less than about 50,000 jobs for each settle of 500, and sorts all that is ready for a claim.
  */
-const indexed = {
-  enable_seqscan: "off",
-  enable_bitmapscan: "off",
-  random_page_cost: "1.1",
-  plan_cache_mode: "force_generic_plan"
-}
+const indexed = { enable_seqscan: "off", enable_bitmapscan: "off", random_page_cost: "1.1" }
 
 const laneParameters = (lane: Lane, settings: LaneSettings): Record<string, string> => ({
   // The cost of a walk over an index of unknown size starts the compiler, which takes longer than the claim.
   jit: "off",
-  // Elsewhere a plan made for an empty table would read all of a full one.
-  ...(lane === "hot" ? indexed : { plan_cache_mode: "force_custom_plan" }),
+  // A plan that was kept from a table of a few jobs joins a thousand with a thousand one by one.
+  plan_cache_mode: "force_custom_plan",
+  ...(lane === "hot" ? indexed : {}),
   statement_timeout: String(settings.statementMs),
   lock_timeout: String(lockTimeoutMs),
   idle_in_transaction_session_timeout: String(settings.idleInTransactionMs),

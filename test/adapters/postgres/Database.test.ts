@@ -164,8 +164,7 @@ it.layer(Postgres.layer, { excludeTestServices: true })("Database", (it) => {
           `SELECT current_setting('jit') AS jit, current_setting('plan_cache_mode') AS plans,
                   current_setting('lock_timeout') AS lock, current_setting('statement_timeout') <> '0' AS bounded`
         )
-        const plans = lane === "hot" ? "force_generic_plan" : "force_custom_plan"
-        assert.deepStrictEqual<unknown>(row, { jit: "off", plans, lock: "250ms", bounded: true })
+        assert.deepStrictEqual<unknown>(row, { jit: "off", plans: "force_custom_plan", lock: "250ms", bounded: true })
       }
     }))
 })
