@@ -1,7 +1,7 @@
 /**
  * `npm start --prefix test/peers`: Deadman beside pg-boss, graphile-worker and BullMQ, in turn, in one run.
  *
- * `npm install --prefix test/peers` first. After `--`, `--rounds 3`, `--only submit,drain` and `--scale 0.2` make it shorter; `--write`
+ * `npm install --prefix test/peers` first. After `--`, `--rounds 3`, `--only submit,drain`, `--own http` and `--scale 0.2` make it shorter; `--write`
  * puts the tables into docs/benchmarks.md, between its markers. Postgres and Redis are started for the run and are
  * gone afterwards: the Postgres is the one that Deadman brings along, the Redis appends to its file every second.
  */
@@ -18,8 +18,9 @@ const { values } = parseArgs({
     rounds: { type: "string", default: "3" },
     only: { type: "string", default: "submit,drain,drain-default,pick-up,idle" },
     scale: { type: "string", default: "1" },
-    seconds: { type: "string", default: "8" },
-    "idle-seconds": { type: "string", default: "30" },
+    seconds: { type: "string", default: "6" },
+    "idle-seconds": { type: "string", default: "20" },
+    own: { type: "string", default: "http,drain,backlog,horizon,recovery" },
     write: { type: "boolean", default: false }
   }
 })
@@ -169,6 +170,24 @@ const main = Effect.gen(function*() {
       }
     }
   }
+  // Deadman against itself: what needs no peer.
+  const own = values.own === "" ? "" : execFileSync(process.execPath, [
+    new URL("../../dist/bench.js", import.meta.url).pathname,
+    "--suites",
+    values.own,
+    "--rounds",
+    "1",
+    "--drains",
+    [20_000, 100_000, 200_000].map(scaled).join(","),
+    "--rows",
+    String(scaled(1_000_000)),
+    "--seconds",
+    values.seconds
+  ], {
+    env: { ...process.env, DEADMAN_BENCH_DATABASE_URL: env.PEERS_DATABASE_URL },
+    stdio: ["ignore", "pipe", "inherit"],
+    encoding: "utf8"
+  })
   const text = [
     `${new Date().toISOString().slice(0, 10)}; Node ${process.versions.node}; ${cpus().length} x ${
       cpus()[0]?.model.trim()
@@ -176,7 +195,8 @@ const main = Effect.gen(function*() {
       versionOf("graphile-worker")
     }, BullMQ ${versionOf("bullmq")} on Redis with appendfsync everysec; ${rounds} rounds in turn, medians (least–` +
     `greatest), ratios within a round; load average at the end ${loadavg()[0].toFixed(1)}.`,
-    ...groups.map((one) => table(one, samples.get(one)))
+    ...groups.map((one) => table(one, samples.get(one))),
+    ...(own === "" ? [] : ["**Deadman by itself, one round** (`dist/bench.js`)", own.trim()])
   ].join("\n\n")
   process.stdout.write(`${text}\n`)
   if (values.write) {
