@@ -6,6 +6,8 @@ import type { JobId } from "../../../src/domain/JobId.ts"
 import type { Settlement } from "../../../src/domain/Outcome.ts"
 import type { Settled } from "../../../src/ports/JobStore.ts"
 import * as Meters from "../../../src/programs/process/Meters.ts"
+import { keptMax } from "../../../src/programs/worker/Settler.ts"
+import { roomMax } from "../../../src/programs/worker/Slots.ts"
 import * as Jobs from "../../support/Jobs.ts"
 import { make, pass, type World } from "../../support/WorkerWorld.ts"
 
@@ -141,7 +143,7 @@ describe("Settler", () => {
   it.effect("claims stop while too many outcomes are kept", () =>
     Effect.gen(function*() {
       const world = yield* make()
-      const jobs = yield* Jobs.jobs(12_000, { type: JobType.make("noop") })
+      const jobs = yield* Jobs.jobs(14_000, { type: JobType.make("noop") })
       yield* world.store.submit(jobs, { atomic: false })
       world.faults.set("settle", "away").set("verify", "away")
       yield* world.start({ noop: () => undefined }, { slots: 100, lease: Duration.minutes(10) })
@@ -149,7 +151,7 @@ describe("Settler", () => {
         yield* pass(100, 20)
       }
       const running = (yield* world.store.counts).byState.running
-      assert.isAtLeast(running, 10_000)
-      assert.isBelow(running, 11_100)
+      assert.isAtLeast(running, keptMax)
+      assert.isAtMost(running, keptMax + roomMax + 100)
     }), 60_000)
 })
