@@ -32,6 +32,8 @@
  * 14. `list` walks with a cursor: no job twice, and none missed that was there before the first page and matches
  *     throughout.
  * 15. `upcoming` answers what waits for a time within the given length from now, earliest first, and changes nothing.
+ * 16. `counts` is how many jobs there are, by state, type and queue, and how many are `pending`, by type. A type or
+ *     queue without any may be missing.
  *
  * Time is the store's own: lengths go in, instants come out. No method hangs: each has a deadline of the adapter's, and
  * then fails with `JobStoreUnavailable`. What was sent may still take effect; that is why submits carry ids, claims
@@ -182,6 +184,8 @@ export interface Counts {
   readonly byState: Readonly<Record<JobState, number>>
   readonly byType: Readonly<Record<string, number>>
   readonly byQueue: Readonly<Record<string, number>>
+  /** What waits, of the types of which something does. */
+  readonly pendingByType: Readonly<Record<string, number>>
   readonly asOfMs: number
 }
 

@@ -22,6 +22,8 @@ export interface Stats {
   readonly counts: Counts
   readonly counters: Readonly<Record<string, number>>
   readonly workers: ReadonlyArray<ListedSession>
+  /** Waiting jobs by type, of types that no process has a handler for; those with the most of them. */
+  readonly unhandled: Readonly<Record<string, number>>
 }
 
 export interface Readiness {

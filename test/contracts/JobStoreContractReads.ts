@@ -123,7 +123,7 @@ export const readLaws: Steps.Laws = (it, pass) => {
       assert.deepStrictEqual(stay.map(({ id }) => id).filter((id) => !seen.includes(id)), [])
     }))
 
-  it.effect("counts follow every change of state", () =>
+  it.effect("16: counts follow every change of state", () =>
     Effect.gen(function*() {
       const store = yield* JobStore
       const [type, queue] = [yield* Jobs.freshType, yield* Jobs.freshQueue]
@@ -139,12 +139,15 @@ export const readLaws: Steps.Laws = (it, pass) => {
         pass,
         "the counts have caught up",
         Effect.map(store.counts, (counts) =>
-          counts.byType[type] === 6 && counts.byState.running > before.byState.running ? counts : null)
+          counts.byType[type] === 6 && counts.pendingByType[type] === 2 &&
+            counts.byState.running > before.byState.running
+            ? counts
+            : null)
       )
 
       assert.strictEqual(counts.byQueue[queue], 6)
-      const gained = (state: keyof typeof counts.byState) =>
-        counts.byState[state] - before.byState[state]
+      assert.strictEqual(counts.pendingByType[type], 2)
+      const gained = (state: keyof typeof counts.byState) => counts.byState[state] - before.byState[state]
       assert.deepStrictEqual(
         { pending: gained("pending"), running: gained("running"), failed: gained("failed") },
         { pending: 2, running: 1, failed: 1 }

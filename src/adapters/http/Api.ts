@@ -162,6 +162,9 @@ const StatsBody = Schema.Struct({
   jobs: Schema.Struct({ by_state: Numbers, by_type: Numbers, by_queue: Numbers }),
   as_of_ms: Schema.Int,
   counters: Numbers,
+  unhandled: Numbers.annotate({
+    description: "Waiting jobs by type, of the types that no process has a handler for; at most 100 types"
+  }),
   workers: Schema.Array(Schema.Struct({
     name: Schema.String,
     role: Schema.Literals(["server", "worker"]),

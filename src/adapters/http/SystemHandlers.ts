@@ -14,6 +14,7 @@ const statsJson = (stats: Stats) => ({
   jobs: { by_state: stats.counts.byState, by_type: stats.counts.byType, by_queue: stats.counts.byQueue },
   as_of_ms: stats.counts.asOfMs,
   counters: stats.counters,
+  unhandled: stats.unhandled,
   workers: stats.workers.map((worker) => ({
     name: worker.name,
     role: worker.role,

@@ -27,14 +27,28 @@ export const make = (tables: Tables.Tables): Pick<JobStore["Service"], "get" | "
 
   const counts: JobStore["Service"]["counts"] = Tables.at((nowMs) => {
     const byState: Record<JobState, number> = { pending: 0, running: 0, failed: 0, completed: 0, dead: 0 }
-    const byType: Record<string, number> = {}
-    const byQueue: Record<string, number> = {}
+    // A type may be called `constructor`.
+    const [byType, byQueue, pendingByType] = [
+      new Map<string, number>(),
+      new Map<string, number>(),
+      new Map<string, number>()
+    ]
+    const count = (counts: Map<string, number>, name: string) => counts.set(name, (counts.get(name) ?? 0) + 1)
     for (const { state, submitted: { queue, type } } of tables.jobs.values()) {
       byState[state] += 1
-      byType[type] = (byType[type] ?? 0) + 1
-      byQueue[queue] = (byQueue[queue] ?? 0) + 1
+      count(byType, type)
+      count(byQueue, queue)
+      if (state === "pending") {
+        count(pendingByType, type)
+      }
     }
-    return { byState, byType, byQueue, asOfMs: nowMs }
+    return {
+      byState,
+      byType: Object.fromEntries(byType),
+      byQueue: Object.fromEntries(byQueue),
+      pendingByType: Object.fromEntries(pendingByType),
+      asOfMs: nowMs
+    }
   })
 
   return { get, list, counts, now: Tables.at((nowMs) => nowMs) }

@@ -13,6 +13,7 @@ import { type Readiness, type Stats, Status, StatusUnavailable } from "../../por
 import { Loops } from "../process/Loops.ts"
 import * as Meters from "../process/Meters.ts"
 import { Stopping } from "../process/Stopping.ts"
+import * as Unhandled from "./Unhandled.ts"
 
 /** Which program this is; said by the entry point. */
 export class Identity extends Context.Service<Identity, {
@@ -41,6 +42,7 @@ interface Reading {
   readonly counts: Counts
   readonly totals: Readonly<Record<string, number>>
   readonly sessions: ReadonlyArray<ListedSession>
+  readonly unhandled: Unhandled.Look
   readonly atMs: number
 }
 
@@ -52,6 +54,7 @@ const make = Effect.gen(function*() {
   const loops = yield* Loops
   const stopping = yield* Stopping
   const identity = yield* Identity
+  const unhandledTypes = Unhandled.make()
   let reading: Reading | null = null
   let underWay: Deferred.Deferred<void> | null = null
   let askedMs = Number.NEGATIVE_INFINITY
@@ -62,7 +65,11 @@ const make = Effect.gen(function*() {
     const counts = yield* store.counts
     const totals = yield* sessions.totals
     const listed = yield* sessions.list(sessionStaleMs)
-    reading = { counts, totals, sessions: listed, atMs }
+    const unhandled = unhandledTypes.look(counts.pendingByType, listed, atMs)
+    reading = { counts, totals, sessions: listed, unhandled, atMs }
+    for (const line of unhandled.lines) {
+      yield* Effect.logWarning(line)
+    }
     for (const [state, gauge] of stateGauges) {
       yield* Metric.update(gauge, counts.byState[state as JobState] ?? 0)
     }
@@ -86,7 +93,8 @@ const make = Effect.gen(function*() {
     let lastMs = Number.NEGATIVE_INFINITY
     while (true) {
       const now = yield* monotonicMs
-      const everyMs = now - askedMs < interestMs ? refreshMs : refreshIdleMs
+      const soon = now - askedMs < interestMs || reading?.unhandled.unsure === true
+      const everyMs = soon ? refreshMs : refreshIdleMs
       if (now - lastMs >= everyMs) {
         lastMs = now
         yield* refresh
@@ -110,7 +118,13 @@ const make = Effect.gen(function*() {
     const counters = Object.fromEntries(
       Object.entries(own).map(([name, value]) => [name, Math.max(latest.totals[name] ?? 0, value)])
     )
-    const answer: Stats = { ...identity, counts: latest.counts, counters, workers: latest.sessions }
+    const answer: Stats = {
+      ...identity,
+      counts: latest.counts,
+      counters,
+      workers: latest.sessions,
+      unhandled: latest.unhandled.unhandled
+    }
     return answer
   })
 

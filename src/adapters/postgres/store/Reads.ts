@@ -270,18 +270,23 @@ export const make = (db: Database["Service"]): Pick<JobStore["Service"], "get" |
       // Types and queues are named by users, and `__proto__` is no name, but `constructor` is.
       const byType = new Map<string, number>()
       const byQueue = new Map<string, number>()
+      const pendingByType = new Map<string, number>()
       for (const { n, queue, state, type } of rows) {
         const name = type === null ? undefined : jobStates[state]
         if (type !== null && name !== undefined) {
           byState[name] += n
           byType.set(type, (byType.get(type) ?? 0) + n)
           byQueue.set(queue, (byQueue.get(queue) ?? 0) + n)
+          if (name === "pending") {
+            pendingByType.set(type, (pendingByType.get(type) ?? 0) + n)
+          }
         }
       }
       return {
         byState,
         byType: Object.fromEntries(byType),
         byQueue: Object.fromEntries(byQueue),
+        pendingByType: Object.fromEntries(pendingByType),
         asOfMs: rows[0]?.now_ms ?? 0
       }
     }),
