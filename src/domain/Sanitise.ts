@@ -165,6 +165,46 @@ const textOf = (error: object, field: string): string | null => {
 
 const nameDefault = "Error"
 
+/** `fetch failed` says nothing without the cause below it; what lies deeper than this seldom says more. */
+const causesMax = 3
+const causeMax = 500
+
+/** What an `AggregateError` without words of its own gathers, such as one refusal per address. */
+const innerOf = (error: object): string | null =>
+  attempt(() => {
+    const inner: unknown = error instanceof AggregateError ? error.errors[0] : null
+    return typeof inner === "object" && inner !== null ? textOf(inner, "message") : null
+  }, null)
+
+const wordsOf = (cause: unknown): string | null => {
+  if (typeof cause === "string") {
+    return cause
+  }
+  return typeof cause !== "object" || cause === null
+    ? null
+    : textOf(cause, "message") ?? innerOf(cause) ?? textOf(cause, "code")
+}
+
+/** `message`, and what lies below `error`: unless it is said already, as by errors that quote their cause. */
+const withCauses = (message: string, error: object): string => {
+  const above = new Set<unknown>([error])
+  let said = message
+  let at: unknown = error
+  for (let depth = 0; depth < causesMax && typeof at === "object" && at !== null; depth++) {
+    const from = at
+    at = attempt((): unknown => Reflect.get(from, "cause"), null)
+    if (above.has(at)) {
+      break
+    }
+    above.add(at)
+    const words = cut(wordsOf(at) ?? "", causeMax)
+    if (said.length < messageMax && !said.includes(words)) {
+      said = said === "" ? words : `${said}: ${words}`
+    }
+  }
+  return said
+}
+
 const failureOf = (error: unknown): Failure => {
   if (typeof error !== "object" || error === null) {
     return { name: nameDefault, message: String(error) }
@@ -173,10 +213,11 @@ const failureOf = (error: unknown): Failure => {
     const squashed = Cause.squash(error)
     return Cause.isCause(squashed) ? { name: nameDefault, message: "a cause of causes" } : failureOf(squashed)
   }
+  const words = textOf(error, "message") ?? innerOf(error)
   return {
     name: textOf(error, "_tag") ?? textOf(error, "name") ?? nameDefault,
     // Tagged errors say what they have to say in their fields.
-    message: textOf(error, "message") ?? result({ ...error }) ?? ""
+    message: words === null ? result({ ...error }) ?? "" : withCauses(words, error)
   }
 }
 

@@ -189,6 +189,50 @@ describe("Sanitise.failure", () => {
     assert.include(tagged.message, "what it says")
   })
 
+  it("says what lies below an error, to a depth of three, once", () => {
+    const fetchFailed = new TypeError("fetch failed", { cause: new Error("connect ECONNREFUSED 127.0.0.1:9000") })
+    assert.deepStrictEqual(failure(fetchFailed), {
+      name: "TypeError",
+      message: "fetch failed: connect ECONNREFUSED 127.0.0.1:9000"
+    })
+    const nested = [1, 2, 3, 4, 5].reduceRight<Error | undefined>(
+      (cause, n) => new Error(`e${n}`, { cause }),
+      undefined
+    )
+    assert.strictEqual(failure(nested).message, "e1: e2: e3: e4")
+    assert.strictEqual(failure(new Error("it broke: why", { cause: new Error("why") })).message, "it broke: why")
+    assert.strictEqual(failure(new Error("it", { cause: "words" })).message, "it: words")
+    assert.strictEqual(failure(new Error("it", { cause: 7n })).message, "it")
+    assert.strictEqual(failure(new Error("it", { cause: { code: "E_CODE" } })).message, "it: E_CODE")
+  })
+
+  it("says what errors that were gathered say", () => {
+    const refused = new AggregateError([new Error("connect ECONNREFUSED ::1:9"), new Error("other")])
+    assert.strictEqual(failure(refused).message, "connect ECONNREFUSED ::1:9")
+    assert.strictEqual(
+      failure(new TypeError("fetch failed", { cause: refused })).message,
+      "fetch failed: connect ECONNREFUSED ::1:9"
+    )
+    const empty = Object.assign(new AggregateError([]), { code: "ECONNREFUSED" })
+    assert.strictEqual(failure(new Error("it", { cause: empty })).message, "it: ECONNREFUSED")
+  })
+
+  it("survives causes that turn in a circle, cannot be read, or are long", () => {
+    const circle = new Error("round")
+    circle.cause = new Error("and round", { cause: circle })
+    assert.strictEqual(failure(circle).message, "round: and round")
+    const hostile = new Error("fine")
+    Object.defineProperty(hostile, "cause", { get: throwing })
+    assert.strictEqual(failure(hostile).message, "fine")
+    const below = new Proxy(new Error("x"), { get: throwing, getPrototypeOf: throwing, has: throwing })
+    assert.strictEqual(failure(new Error("fine", { cause: below })).message, "fine")
+    assert.strictEqual(failure(new Error("fine", { cause: revoked() })).message, "fine")
+    const long = failure(new Error("short", { cause: new Error("\u0000".repeat(1_000_000)) })).message
+    assert.isAtMost(long.length, 600)
+    assert.isNull(check(JSON.stringify(long)))
+    assert.match(long, /^short: \ufffd+… \(1000000 characters\)$/)
+  })
+
   it("cuts what is too long, and says how long it was", () => {
     const { message, name } = failure(Object.assign(new Error("m".repeat(5_000)), { name: "n".repeat(300) }))
 
