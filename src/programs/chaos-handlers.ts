@@ -6,7 +6,7 @@
  * times come from the machine's monotonic clock, because SIGUSR2 makes this process's wall clock wrong: that is a
  * fault, too.
  */
-import { Cause, Duration, Effect, Exit, Schedule } from "effect"
+import { Cause, Duration, Effect, Exit } from "effect"
 import { openSync, writeSync } from "node:fs"
 import { ClaimNotCurrent, GuardedEffects } from "../ports/GuardedEffects.ts"
 import * as BuiltIn from "./handlers/BuiltIn.ts"
@@ -54,13 +54,7 @@ const recording = (effects: GuardedEffects["Service"], { id }: HandlerJob) =>
             const what = error._tag === "ClaimNotCurrent" ? "refused" : "unknown"
             write("effect", id, claim.epoch, claim.lease, worker, what)
           })
-        ),
-        // Whether it was recorded is not known, and asking again is safe: an outage is no failure of the job.
-        Effect.retry({
-          while: (error) => error._tag === "GuardedEffectsUnavailable",
-          times: 60,
-          schedule: Schedule.spaced("500 millis")
-        })
+        )
       )
   })
 

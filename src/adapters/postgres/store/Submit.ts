@@ -60,6 +60,12 @@ class Undone {
   readonly _tag = "Undone"
 }
 
+/** What the server says of it names objects and values of ours, and is for the log of the server. */
+const refusal = (error: DatabaseFailed): Submitted => ({
+  _tag: "Refused",
+  message: `Postgres cannot store it (SQLSTATE ${error.code ?? "unknown"})`
+})
+
 export const make = (db: Db, options: StoreOptions): Pick<JobStore["Service"], "submit"> => {
   const sql = Sql.make(options)
   /** Keys that somebody else's transaction held a moment ago, with when that is forgotten. */
@@ -221,7 +227,7 @@ export const make = (db: Db, options: StoreOptions): Pick<JobStore["Service"], "
           if (jobs.length === 1) {
             const [job] = jobs
             if (job === undefined) return
-            if (error.kind === "refused") return void answers.set(job, { _tag: "Refused", message: error.message })
+            if (error.kind === "refused") return void answers.set(job, refusal(error))
             remember(job, yield* Clock.monotonicTimeNanos)
             return void answers.set(job, { _tag: "KeyLocked" })
           }
@@ -323,7 +329,7 @@ export const make = (db: Db, options: StoreOptions): Pick<JobStore["Service"], "
       if (error.kind !== "refused" && error.kind !== "locked") return yield* error
       const [job] = jobs
       if (jobs.length === 1 && job !== undefined) {
-        return [job, error.kind === "refused" ? { _tag: "Refused", message: error.message } : { _tag: "KeyLocked" }]
+        return [job, error.kind === "refused" ? refusal(error) : { _tag: "KeyLocked" }]
       }
       const middle = jobs.length >> 1
       return (yield* guilty(jobs.slice(0, middle))) ?? (yield* guilty(jobs.slice(middle)))
