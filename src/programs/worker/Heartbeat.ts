@@ -57,13 +57,18 @@ export const make = (options: {
   const late = (operation: "hold" | "renew") => () =>
     new LeaseRegisterUnavailable({ operation, cause: new Error(`no answer within ${everyMs} ms`) })
 
+  /** How many jobs are cut short with it. */
+  const cutShort = (lease: HeldLease): number =>
+    Array.from(lease.jobs.values()).filter(({ phase }) => phase !== "ended").length
+
   const expire: Heartbeat["expire"] = (lease) => {
     if (lease.state === "held") {
       lease.state = "over"
-      options.log(
+      options.log(Effect.andThen(
+        Meters.add("lease_losses", cutShort(lease) === 0 ? 0 : 1),
         Effect.logWarning("a lease could not be renewed for its whole length: its jobs are interrupted and handed back")
           .pipe(Effect.annotateLogs({ lease: lease.id, jobs: lease.jobs.size }))
-      )
+      ))
     }
     slots().stopLease(lease, "release", "the lease could not be renewed in time")
   }
@@ -129,11 +134,13 @@ export const make = (options: {
   })
 
   const gone = (lease: HeldLease) => {
-    const cut = Array.from(lease.jobs.values()).filter((held) => held.phase !== "ended").length
+    const cut = cutShort(lease)
+    // One that is over was counted then.
+    const lost = lease.state === "held" ? 1 : 0
     lease.state = "gone"
     slots().stopLease(lease, "silent", "the lease was lost")
     return cut === 0 ? Effect.void : Effect.andThen(
-      Meters.add("lease_losses", 1),
+      Meters.add("lease_losses", lost),
       Effect.logWarning("a lease was lost: its handlers are interrupted and record nothing").pipe(
         Effect.annotateLogs({ lease: lease.id, jobs: cut })
       )

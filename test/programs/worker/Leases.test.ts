@@ -3,6 +3,7 @@ import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import type { LeaseId } from "../../../src/domain/Claim.ts"
 import type { JobId } from "../../../src/domain/JobId.ts"
+import * as Meters from "../../../src/programs/process/Meters.ts"
 import type { Handler } from "../../../src/programs/worker/HandlerApi.ts"
 import { make, pass, settle, type World } from "../../support/WorkerWorld.ts"
 
@@ -63,10 +64,12 @@ describe("Heartbeat", () => {
       const id = yield* world.submit("endless")
       const pool = yield* world.start({ endless: handler })
       yield* pass(2_500)
+      const { lease_losses: losses } = yield* Meters.read
       yield* takeAway(world)
       yield* pool.stop.pipe(Effect.forkChild)
       yield* pass(1_100)
       assert.strictEqual(seen.interrupted, 1)
+      assert.strictEqual((yield* Meters.read).lease_losses, losses + 1)
       assert.strictEqual(settles(world).length, 0)
       const job = yield* world.job(id)
       assert.strictEqual(job.leaseLosses, 1)
@@ -133,6 +136,7 @@ describe("Heartbeat", () => {
       for (const operation of ["renew", "hold", "verify", "settle", "claim", "recall"]) {
         world.faults.set(operation, "silent")
       }
+      const { lease_losses: losses } = yield* Meters.read
       // Confirmed last between 2 and 2.5 s.
       yield* pass(4_300)
       assert.strictEqual(seen.running, 1)
@@ -152,6 +156,7 @@ describe("Heartbeat", () => {
       assert.strictEqual(job.state, "pending")
       assert.strictEqual(job.attempts, 0)
       assert.strictEqual(job.leaseLosses, 0)
+      assert.strictEqual((yield* Meters.read).lease_losses, losses + 1)
     }))
 
   it.effect("a worker that was frozen past its lease renews nothing when it wakes", () =>
