@@ -1,5 +1,6 @@
 /** Where the jobs are kept, from the environment: which profile, and what its connections may be. */
 import { type Config, Effect, Redacted, Schema } from "effect"
+import { userInfo } from "node:os"
 import * as Variables from "./Variables.ts"
 
 export type Profile =
@@ -31,6 +32,29 @@ const isPostgres = (text: string): boolean => {
   }
 }
 
+/** Who runs this process; `null` where the system has no name for it, as in some containers. */
+const osUser = Effect.sync(() => {
+  try {
+    return userInfo().username || null
+  } catch {
+    return null
+  }
+})
+
+/** With a user, which is psql's where the address names none: `PGUSER`, else who runs this process. */
+const withUser = Effect.fnUntraced(function*(text: string) {
+  const url = new URL(text)
+  if (url.username !== "" || (url.searchParams.get("user") ?? "") !== "") {
+    return text
+  }
+  const user = (yield* Variables.text("PGUSER")) ?? (yield* osUser)
+  if (user === null) {
+    return yield* Variables.wrong("DEADMAN_DATABASE_URL", "names no user: write postgres://user@host:5432/name")
+  }
+  url.username = encodeURIComponent(user)
+  return url.href
+})
+
 export const fromEnv: Effect.Effect<StoreConfig, Variables.Misconfigured | Config.ConfigError> = Effect.gen(
   function*() {
     const given = yield* Variables.text("DEADMAN_DATABASE_URL")
@@ -48,7 +72,7 @@ export const fromEnv: Effect.Effect<StoreConfig, Variables.Misconfigured | Confi
     return {
       statementMs: Math.min(3_000, Math.floor(leaseMs * 0.8)),
       profile: given !== null
-        ? { _tag: "postgres", url: Redacted.make(given) }
+        ? { _tag: "postgres", url: Redacted.make(yield* withUser(given)) }
         : { _tag: "embedded", dataDir: dataDir ?? ".deadman" },
       storePool: yield* Variables.whole("DEADMAN_STORE_POOL", 4, { minimum: 1, maximum: poolMax }),
       handlerPool: yield* Variables.whole("DEADMAN_HANDLER_POOL", 3, { minimum: 1, maximum: poolMax }),
