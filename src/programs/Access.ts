@@ -1,7 +1,7 @@
 /** Where a process listens and who may ask: the address, and the token. */
 import { Config, Effect, Option, Redacted } from "effect"
 import * as Guard from "../adapters/http/Guard.ts"
-import * as Variables from "./Variables.ts"
+import * as Variables from "./process/Variables.ts"
 
 const tokenMinLength = 8
 

@@ -24,8 +24,8 @@ import type { LeaseRegister } from "../ports/LeaseRegister.ts"
 import type { Transport } from "../ports/Transport.ts"
 import * as Flagged from "./process/Flagged.ts"
 import { Loops } from "./process/Loops.ts"
+import * as Variables from "./process/Variables.ts"
 import * as StoreConfig from "./StoreConfig.ts"
-import * as Variables from "./Variables.ts"
 
 /** For the banner and `/stats`. */
 export class Adapters extends Context.Service<Adapters, {

@@ -10,7 +10,7 @@ import { isAbsolute, resolve } from "node:path"
 import { pathToFileURL } from "node:url"
 import type { GuardedEffects } from "../ports/GuardedEffects.ts"
 import * as BuiltIn from "./handlers/BuiltIn.ts"
-import * as Variables from "./Variables.ts"
+import * as Variables from "./process/Variables.ts"
 import type { Handler } from "./worker/HandlerApi.ts"
 import * as Handlers from "./worker/Handlers.ts"
 import type { WorkerMisconfigured } from "./worker/WorkerConfig.ts"
@@ -52,7 +52,7 @@ const load = Effect.fnUntraced(function*(path: string) {
     orElse: () => Effect.fail(wrong(path, `it was not loaded within ${loadWithin}: does it wait for something?`))
   }))
   const exported = module.handlers ?? module.default
-  if (typeof exported !== "object" || exported === null) {
+  if (typeof exported !== "object" || exported === null || Object.keys(exported).length === 0) {
     return yield* wrong(
       path,
       "it exports no handlers: export an object of functions by type, as `handlers` or as default"
@@ -69,6 +69,10 @@ const merge = Effect.fnUntraced(function*(modules: Modules) {
   const from = new Map<string, string>()
   for (const [path, handlers] of modules) {
     for (const [type, handler] of Object.entries(handlers)) {
+      const fault = Handlers.fault(type, handler)
+      if (fault !== null) {
+        return yield* wrong(path, fault)
+      }
       const other = from.get(type)
       if (other !== undefined) {
         return yield* wrong(path, `it has a handler for "${type}", and so has ${other}`)

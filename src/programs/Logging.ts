@@ -5,7 +5,7 @@
  * forge a line.
  */
 import { Cause, Effect, Layer, Logger, References } from "effect"
-import * as Variables from "./Variables.ts"
+import * as Variables from "./process/Variables.ts"
 
 const levels = { debug: "Debug", info: "Info", warn: "Warn", error: "Error", none: "None" } as const
 const levelNames = Object.keys(levels) as ReadonlyArray<keyof typeof levels>

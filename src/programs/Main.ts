@@ -6,6 +6,7 @@
  */
 import { Cause, Config, Effect, Exit, Layer } from "effect"
 import * as Logging from "./Logging.ts"
+import * as Strangers from "./Strangers.ts"
 
 const numbers: Readonly<Record<string, number>> = { SIGINT: 2, SIGTERM: 15 }
 
@@ -65,12 +66,17 @@ const start = <E>(program: Effect.Effect<unknown, E>, { endless }: { readonly en
   })
 }
 
+const sayStrangers = Effect.suspend(() =>
+  Effect.forEach(Strangers.lines(Object.keys(process.env)), (line) => Effect.logWarning(line), { discard: true })
+)
+
 /** Runs for ever, until it is told to stop. */
 export const run = <A, E>(program: Layer.Layer<A, E>): void =>
   start(
     Effect.gen(function*() {
       // Nothing else may hold the process up while it waits for its first connection.
       yield* Effect.forkChild(Effect.forever(Effect.sleep("1 hour")))
+      yield* sayStrangers
       return yield* Layer.launch(program)
     }).pipe(Effect.provide(Logging.layer(process.stdout))),
     { endless: true }
@@ -81,4 +87,4 @@ export const run = <A, E>(program: Layer.Layer<A, E>): void =>
  * stderr.
  */
 export const once = <A, E>(program: Effect.Effect<A, E>): void =>
-  start(program.pipe(Effect.provide(Logging.layer(process.stderr))), { endless: false })
+  start(Effect.andThen(sayStrangers, program).pipe(Effect.provide(Logging.layer(process.stderr))), { endless: false })

@@ -1,7 +1,7 @@
 /** Where the jobs are kept, from the environment: which profile, and what its connections may be. */
 import { type Config, Effect, Redacted, Schema } from "effect"
 import { userInfo } from "node:os"
-import * as Variables from "./Variables.ts"
+import * as Variables from "./process/Variables.ts"
 
 export type Profile =
   | { readonly _tag: "embedded"; readonly dataDir: string }

@@ -18,7 +18,7 @@ import { BenchFailed } from "./bench/Stage.ts"
 import * as Submits from "./bench/Submits.ts"
 import * as BenchStage from "./BenchStage.ts"
 import * as Main from "./Main.ts"
-import * as Variables from "./Variables.ts"
+import * as Variables from "./process/Variables.ts"
 import { version } from "./Version.ts"
 
 const bounded = (minimum: number, maximum: number) => Schema.Int.check(Schema.isBetween({ minimum, maximum }))

@@ -22,10 +22,10 @@ import * as KeeperConfig from "./keeper/KeeperConfig.ts"
 import * as Main from "./Main.ts"
 import * as Loops from "./process/Loops.ts"
 import * as Stopping from "./process/Stopping.ts"
+import * as Variables from "./process/Variables.ts"
 import * as Presence from "./server/Presence.ts"
 import * as StatusView from "./server/StatusView.ts"
 import * as GroupCommit from "./submit/GroupCommit.ts"
-import * as Variables from "./Variables.ts"
 import { version } from "./Version.ts"
 import { Handlers } from "./worker/Handlers.ts"
 import * as Strays from "./worker/Strays.ts"
@@ -42,6 +42,13 @@ const Program = Layer.unwrap(Effect.gen(function*() {
     maximum: WorkerConfig.slotsMax
   })
 
+  // All of the configuration first: what is wrong with it is said before anything is listened on or waited for.
+  const keeper = yield* KeeperConfig.fromEnv
+  const worker = slots === 0 ? null : {
+    config: yield* WorkerConfig.fromEnv({ role: "server", version }),
+    handlers: yield* HandlerModules.fromEnv
+  }
+
   const identity = Layer.effect(
     StatusView.Identity,
     Effect.map(Adapters.Adapters, ({ names, profile }) => ({ version, profile, adapters: names }))
@@ -50,12 +57,12 @@ const Program = Layer.unwrap(Effect.gen(function*() {
     Handlers,
     Config.ConfigError | Variables.Misconfigured | WorkerConfig.WorkerMisconfigured,
     Ports | Loops.Loops | Stopping.Stopping | StatusView.Identity
-  > = slots === 0
+  > = worker === null
     ? Layer.succeed(Handlers, { types: [], get: () => undefined })
     : Strays.layer.pipe(
       Layer.provideMerge(WorkerPool.layer),
-      Layer.provideMerge(yield* HandlerModules.fromEnv),
-      Layer.provide(WorkerConfig.layerFromEnv({ role: "server", version }))
+      Layer.provideMerge(worker.handlers),
+      Layer.provide(Layer.succeed(WorkerConfig.WorkerConfig, worker.config))
     )
   const banner = Layer.effectDiscard(Effect.gen(function*() {
     const address = yield* Server.ServerAddress
@@ -75,7 +82,7 @@ const Program = Layer.unwrap(Effect.gen(function*() {
 
   return Layer.merge(Stopping.first, banner).pipe(
     Layer.provideMerge(workers),
-    Layer.provideMerge(Keeper.layer.pipe(Layer.provide(KeeperConfig.layerFromEnv))),
+    Layer.provideMerge(Keeper.layer.pipe(Layer.provide(KeeperConfig.layer(keeper)))),
     Layer.provideMerge(Server.layer({ host, port, token })),
     Layer.provideMerge(StatusView.layer),
     Layer.provideMerge(GroupCommit.layer),

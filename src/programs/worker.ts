@@ -12,21 +12,21 @@ import * as Banner from "./Banner.ts"
 import * as HandlerModules from "./HandlerModules.ts"
 import * as Main from "./Main.ts"
 import * as Loops from "./process/Loops.ts"
-import * as Variables from "./Variables.ts"
+import * as Variables from "./process/Variables.ts"
 import { version } from "./Version.ts"
 import { Handlers } from "./worker/Handlers.ts"
 import * as Strays from "./worker/Strays.ts"
 import * as WorkerConfig from "./worker/WorkerConfig.ts"
 import * as WorkerPool from "./worker/WorkerPool.ts"
 
-const metrics = Layer.unwrap(Effect.gen(function*() {
+const metricsFromEnv = Effect.gen(function*() {
   const port = yield* Variables.whole("DEADMAN_METRICS_PORT", -1, { minimum: 1, maximum: 65_535 })
   if (port === -1) {
     return Layer.empty
   }
   const { host, token } = yield* Access.fromEnv
   return Layer.effectDiscard(Server.ServerAddress).pipe(Layer.provide(MetricsServer.layer({ host, port, token })))
-}))
+})
 
 const banner = Layer.effectDiscard(Effect.gen(function*() {
   const { names, profile } = yield* Adapters.Adapters
@@ -36,14 +36,17 @@ const banner = Layer.effectDiscard(Effect.gen(function*() {
 }))
 
 // The configuration first: what is wrong with it is said before anything is waited for.
-const Worker = Layer.unwrap(
-  Effect.map(HandlerModules.fromEnv, (handlers) =>
-    Layer.mergeAll(Strays.layer, banner, metrics).pipe(
-      Layer.provideMerge(WorkerPool.layer),
-      Layer.provideMerge(handlers),
-      Layer.provideMerge(Adapters.layer("worker")),
-      Layer.provideMerge(Loops.layer)
-    ))
-).pipe(Layer.provide(WorkerConfig.layerFromEnv({ role: "worker", version })))
+const Worker = Layer.unwrap(Effect.gen(function*() {
+  const config = yield* WorkerConfig.fromEnv({ role: "worker", version })
+  const metrics = yield* metricsFromEnv
+  const handlers = yield* HandlerModules.fromEnv
+  return Layer.mergeAll(Strays.layer, banner, metrics).pipe(
+    Layer.provideMerge(WorkerPool.layer),
+    Layer.provideMerge(handlers),
+    Layer.provideMerge(Adapters.layer("worker")),
+    Layer.provideMerge(Loops.layer),
+    Layer.provide(Layer.succeed(WorkerConfig.WorkerConfig, config))
+  )
+}))
 
 Main.run(Worker)

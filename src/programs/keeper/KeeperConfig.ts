@@ -1,5 +1,6 @@
 /** How the chores are done, and the relations that must hold. */
-import { Config, Context, Duration, Effect, Layer, Schema } from "effect"
+import { type Config, Context, Duration, Effect, Layer } from "effect"
+import * as Variables from "../process/Variables.ts"
 
 export class KeeperConfig extends Context.Service<KeeperConfig, {
   /** Time between two looks at the leases. */
@@ -32,30 +33,20 @@ export const defaults: KeeperConfig["Service"] = {
 export const layer = (options: Partial<KeeperConfig["Service"]> = {}): Layer.Layer<KeeperConfig> =>
   Layer.succeed(KeeperConfig, { ...defaults, ...options })
 
-/** Up to a hundred years: a wrong unit is more likely than a longer wish. */
-const RetainMs = Schema.Int.check(Schema.isBetween({ minimum: 1_000, maximum: 3_155_760_000_000 }))
-const LossesMax = Schema.Int.check(Schema.isBetween({ minimum: 1, maximum: 1_000 }))
-const fromText = <S extends Schema.Codec<number, number>>(schema: S) =>
-  Schema.NumberFromString.pipe(Schema.decodeTo(schema))
+/** A hundred years: a wrong unit is more likely than a longer wish. */
+const retainBounds = { minimum: 1_000, maximum: 3_155_760_000_000 }
 
 /** From `DEADMAN_MAX_LEASE_LOSSES`, `DEADMAN_RETAIN_COMPLETED_MS` and `DEADMAN_RETAIN_DEAD_MS`. */
-export const layerFromEnv = Layer.effect(
-  KeeperConfig,
-  Effect.gen(function*() {
-    const env = yield* Config.all({
-      lossesMax: Config.schema(fromText(LossesMax), "MAX_LEASE_LOSSES").pipe(Config.withDefault(defaults.lossesMax)),
-      retainCompleted: Config.schema(fromText(RetainMs), "RETAIN_COMPLETED_MS").pipe(
-        Config.withDefault(Duration.toMillis(defaults.retainCompleted))
-      ),
-      retainDead: Config.schema(fromText(RetainMs), "RETAIN_DEAD_MS").pipe(
-        Config.withDefault(Duration.toMillis(defaults.retainDead))
-      )
-    }).pipe(Config.nested("DEADMAN"))
-    return {
-      ...defaults,
-      lossesMax: env.lossesMax,
-      retainCompleted: Duration.millis(env.retainCompleted),
-      retainDead: Duration.millis(env.retainDead)
-    }
-  })
-)
+export const fromEnv: Effect.Effect<
+  KeeperConfig["Service"],
+  Variables.Misconfigured | Config.ConfigError
+> = Effect.gen(function*() {
+  const retain = (name: string, otherwise: Duration.Duration) =>
+    Effect.map(Variables.whole(name, Duration.toMillis(otherwise), retainBounds), Duration.millis)
+  return {
+    ...defaults,
+    lossesMax: yield* Variables.whole("DEADMAN_MAX_LEASE_LOSSES", defaults.lossesMax, { minimum: 1, maximum: 1_000 }),
+    retainCompleted: yield* retain("DEADMAN_RETAIN_COMPLETED_MS", defaults.retainCompleted),
+    retainDead: yield* retain("DEADMAN_RETAIN_DEAD_MS", defaults.retainDead)
+  }
+})

@@ -9,16 +9,25 @@ export class Handlers extends Context.Service<Handlers, {
   readonly get: (type: string) => Handler | undefined
 }>()("deadman/programs/worker/Handlers") {}
 
+/** What is wrong with one of them; `null` if nothing is. */
+export const fault = (type: string, handler: unknown): string | null =>
+  !namePattern.test(type)
+    ? `"${
+      type.slice(0, 120)
+    }" is not a type a job can have: 1 to 119 characters of A-Z a-z 0-9 . _ : -, beginning with a ` +
+      "letter or digit"
+    : typeof handler !== "function"
+    ? `the handler of "${type}" is not a function`
+    : null
+
 export const make = Effect.fnUntraced(
   function*(handlers: Readonly<Record<string, Handler>>): Effect.fn.Return<Handlers["Service"], WorkerMisconfigured> {
     // A map rather than the record: a job of type `constructor` must not find `Object`.
     const byType = new Map<string, Handler>()
     for (const [type, handler] of Object.entries(handlers)) {
-      if (!namePattern.test(type)) {
-        return yield* new WorkerMisconfigured({ message: `"${type}" is not a type a job can have` })
-      }
-      if (typeof handler !== "function") {
-        return yield* new WorkerMisconfigured({ message: `the handler of "${type}" is not a function` })
+      const message = fault(type, handler)
+      if (message !== null) {
+        return yield* new WorkerMisconfigured({ message })
       }
       byType.set(type, handler)
     }

@@ -1,7 +1,8 @@
 /** What a process that runs jobs is told at start, and the relations that must hold. */
-import { Config, Context, Duration, Effect, Layer, Random, Schema } from "effect"
+import { type Config, Context, Duration, Effect, Layer, Random, Schema } from "effect"
 import { namePattern } from "../../domain/Job.ts"
 import { heartbeatMs } from "../../domain/Watch.ts"
+import * as Variables from "../process/Variables.ts"
 
 export class WorkerConfig extends Context.Service<WorkerConfig, {
   /** Random per boot: a restarted process must never be taken for its predecessor. */
@@ -37,6 +38,9 @@ export class WorkerMisconfigured extends Schema.TaggedError<WorkerMisconfigured>
 }) {}
 
 export const slotsMax = 1_024
+const leaseMinMs = 500
+const lengthMaxMs = 3_600_000
+const lossesCap = 1_000
 
 const refuse = (message: string) => new WorkerMisconfigured({ message })
 
@@ -46,14 +50,16 @@ const check = Effect.fnUntraced(function*(config: Settings): Effect.fn.Return<Se
   if (!Number.isInteger(config.slots) || config.slots < 1 || config.slots > slotsMax) {
     return yield* refuse(`DEADMAN_WORKER_THREADS must be a whole number from 1 to ${slotsMax}, not ${config.slots}`)
   }
-  if (!Number.isInteger(lease) || lease < 500 || lease > 3_600_000) {
-    return yield* refuse(`DEADMAN_LEASE_MS must be a whole number from 500 to 3600000, not ${lease}`)
+  if (!Number.isInteger(lease) || lease < leaseMinMs || lease > lengthMaxMs) {
+    return yield* refuse(`DEADMAN_LEASE_MS must be a whole number from ${leaseMinMs} to ${lengthMaxMs}, not ${lease}`)
   }
-  if (!Number.isInteger(drain) || drain < 0 || drain > 3_600_000) {
-    return yield* refuse(`DEADMAN_DRAIN_MS must be a whole number from 0 to 3600000, not ${drain}`)
+  if (!Number.isInteger(drain) || drain < 0 || drain > lengthMaxMs) {
+    return yield* refuse(`DEADMAN_DRAIN_MS must be a whole number from 0 to ${lengthMaxMs}, not ${drain}`)
   }
-  if (!Number.isInteger(config.lossesMax) || config.lossesMax < 1 || config.lossesMax > 1_000) {
-    return yield* refuse(`DEADMAN_MAX_LEASE_LOSSES must be a whole number from 1 to 1000, not ${config.lossesMax}`)
+  if (!Number.isInteger(config.lossesMax) || config.lossesMax < 1 || config.lossesMax > lossesCap) {
+    return yield* refuse(
+      `DEADMAN_MAX_LEASE_LOSSES must be a whole number from 1 to ${lossesCap}, not ${config.lossesMax}`
+    )
   }
   if (!namePattern.test(config.name)) {
     return yield* refuse(
@@ -70,40 +76,27 @@ export const heartbeat = (config: Settings): Duration.Duration =>
 export const layer = (options: Partial<Settings>): Layer.Layer<WorkerConfig, WorkerMisconfigured> =>
   Layer.effect(WorkerConfig, check({ ...defaults, name: "worker", ...options }))
 
-const whole = (name: string, otherwise: number) =>
-  Config.String(name).pipe(
-    Config.withDefault(String(otherwise)),
-    // Set to nothing counts as not set, as with every other variable: `Number("")` would be 0.
-    Config.map((text) => (text.trim() === "" ? otherwise : Number(text)))
-  )
-
 /** From `DEADMAN_*` variables, which the README lists. */
-export const layerFromEnv = (
+export const fromEnv = Effect.fnUntraced(function*(
   about: Pick<Settings, "role" | "version">
-): Layer.Layer<WorkerConfig, WorkerMisconfigured | Config.ConfigError> =>
-  Layer.effect(
-    WorkerConfig,
-    Effect.gen(function*() {
-      const env = yield* Config.all({
-        name: Config.String("WORKER_NAME").pipe(Config.withDefault(about.role)),
-        slots: whole("WORKER_THREADS", defaults.slots),
-        leaseMs: whole("LEASE_MS", Duration.toMillis(defaults.lease)),
-        drainMs: whole("DRAIN_MS", Duration.toMillis(defaults.drain)),
-        lossesMax: whole("MAX_LEASE_LOSSES", defaults.lossesMax)
-      }).pipe(Config.nested("DEADMAN"))
-      const suffix = Math.floor((yield* Random.next) * 2 ** 32).toString(16).padStart(8, "0")
-      const length = (name: string, ms: number) =>
-        Number.isFinite(ms)
-          ? Effect.succeed(Duration.millis(ms))
-          : refuse(`${name} must be a whole number of milliseconds`)
-      return yield* check({
-        ...defaults,
-        ...about,
-        name: `${env.name}-${suffix}`,
-        slots: env.slots,
-        lossesMax: env.lossesMax,
-        lease: yield* length("DEADMAN_LEASE_MS", env.leaseMs),
-        drain: yield* length("DEADMAN_DRAIN_MS", env.drainMs)
-      })
-    })
-  )
+): Effect.fn.Return<Settings, WorkerMisconfigured | Variables.Misconfigured | Config.ConfigError> {
+  const name = (yield* Variables.text("DEADMAN_WORKER_NAME")) ?? about.role
+  const length = (variable: string, otherwise: Duration.Duration, minimum: number) =>
+    Effect.map(
+      Variables.whole(variable, Duration.toMillis(otherwise), { minimum, maximum: lengthMaxMs }),
+      Duration.millis
+    )
+  const suffix = Math.floor((yield* Random.next) * 2 ** 32).toString(16).padStart(8, "0")
+  return yield* check({
+    ...defaults,
+    ...about,
+    name: `${name}-${suffix}`,
+    slots: yield* Variables.whole("DEADMAN_WORKER_THREADS", defaults.slots, { minimum: 1, maximum: slotsMax }),
+    lossesMax: yield* Variables.whole("DEADMAN_MAX_LEASE_LOSSES", defaults.lossesMax, {
+      minimum: 1,
+      maximum: lossesCap
+    }),
+    lease: yield* length("DEADMAN_LEASE_MS", defaults.lease, leaseMinMs),
+    drain: yield* length("DEADMAN_DRAIN_MS", defaults.drain, 0)
+  })
+})

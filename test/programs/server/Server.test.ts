@@ -43,7 +43,14 @@ it.live("a wrong or contradictory variable stops the start with one line that na
       ["DEADMAN_REDIS_URL", { DEADMAN_REDIS_URL: "nonsense" }],
       ["DEADMAN_API_TOKEN", { DEADMAN_API_TOKEN: "short" }],
       ["DEADMAN_KEY_TTL_MS", { DEADMAN_KEY_TTL_MS: "1e3" }],
-      ["DEADMAN_LOG_FORMAT", { DEADMAN_LOG_FORMAT: "xml" }]
+      ["DEADMAN_LOG_FORMAT", { DEADMAN_LOG_FORMAT: "xml" }],
+      // Nobody answers there: the line must come before anything is waited for.
+      ["DEADMAN_RETAIN_DEAD_MS", { DEADMAN_DATABASE_URL: database, DEADMAN_RETAIN_DEAD_MS: "30d" }],
+      ["DEADMAN_DRAIN_MS", { DEADMAN_DATABASE_URL: database, DEADMAN_DRAIN_MS: "ten" }],
+      ["DEADMAN_HANDLERS", {
+        DEADMAN_DATABASE_URL: database,
+        DEADMAN_HANDLERS: "test/support/handlers/misnamed.js"
+      }]
     ]
     yield* Effect.all(
       wrong.map(([name, env]) =>
@@ -112,6 +119,14 @@ it.live("I87: a start without its database waits, and an impatient stop ends it 
     assert.notInclude(program.output(), "hunter2")
     yield* program.signal("SIGTERM")
     assert.strictEqual(yield* program.exit("30 seconds"), 0)
+  }).pipe(Effect.scoped), 60_000)
+
+it.live("a variable that is none of Deadman's is said at the start", () =>
+  Effect.gen(function*() {
+    const { program } = yield* started({ DEADMAN_WORKERS_THREADS: "9" })
+    const said = program.output().split("\n").filter((line) => line.includes("DEADMAN_WORKERS_THREADS"))
+    assert.strictEqual(said.length, 1, program.output())
+    assert.include(said[0], "is DEADMAN_WORKER_THREADS meant?")
   }).pipe(Effect.scoped), 60_000)
 
 it.live("API only: jobs wait, and the process is in the counters", () =>

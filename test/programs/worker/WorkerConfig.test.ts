@@ -1,16 +1,12 @@
 import { assert, describe, it } from "@effect/vitest"
-import { ConfigProvider, Duration, Effect, Layer } from "effect"
+import { ConfigProvider, Duration, Effect } from "effect"
 import * as WorkerConfig from "../../../src/programs/worker/WorkerConfig.ts"
 
 const read = (env: Record<string, string>) =>
-  Effect.scoped(Effect.gen(function*() {
-    const context = yield* Layer.build(
-      WorkerConfig.layerFromEnv({ role: "worker", version: "1.2.3" }).pipe(
-        Layer.provide(ConfigProvider.layer(ConfigProvider.fromEnv({ env })))
-      )
-    )
-    return yield* Effect.provide(WorkerConfig.WorkerConfig, context)
-  }))
+  Effect.provide(
+    WorkerConfig.fromEnv({ role: "worker", version: "1.2.3" }),
+    ConfigProvider.layer(ConfigProvider.fromEnv({ env }))
+  )
 
 describe("WorkerConfig", () => {
   it.effect("has working defaults, and a name of its own per boot", () =>
@@ -38,6 +34,7 @@ describe("WorkerConfig", () => {
       ["DEADMAN_LEASE_MS", "Infinity"],
       ["DEADMAN_DRAIN_MS", "-1"],
       ["DEADMAN_DRAIN_MS", "1e99"],
+      ["DEADMAN_MAX_LEASE_LOSSES", "none"],
       ["DEADMAN_WORKER_NAME", "a name"],
       ["DEADMAN_WORKER_NAME", "x".repeat(200)]
     ] as const
@@ -46,5 +43,8 @@ describe("WorkerConfig", () => {
       const error = yield* Effect.flip(read({ [name]: value }))
       assert.include(error.message, name)
       assert.notInclude(error.message, "\n")
+      if (name !== "DEADMAN_WORKER_NAME") {
+        assert.match(error.message, new RegExp(`^${name} must be a whole number from \\d+ to \\d+, not "${value}"$`))
+      }
     }))
 })

@@ -112,6 +112,7 @@ describe("a worker process", () => {
     [
       ["test/support/handlers/nowhere.js", "not there"],
       ["package.json", "package.json"],
+      ["test/support/handlers/misnamed.js", "misnamed.js, but \"send mail\" is not a type a job can have"],
       ["test/support/handlers/probes.js,test/support/handlers/../handlers/probes.js", "so has"],
       ["src/programs/Version.ts", "exports no handlers"]
     ] as const
