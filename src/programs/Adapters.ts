@@ -6,6 +6,7 @@
  * once. Nothing listens before the schema is there: a start that waits says so in the log.
  */
 import { type Config, Context, Effect, Layer, Redacted, Schedule } from "effect"
+import { resolve } from "node:path"
 import * as EmbeddedPostgres from "../adapters/embedded/EmbeddedPostgres.ts"
 import * as TransportKafka from "../adapters/kafka/TransportKafka.ts"
 import * as Database from "../adapters/postgres/Database.ts"
@@ -30,6 +31,8 @@ import * as StoreConfig from "./StoreConfig.ts"
 /** For the banner and `/stats`. */
 export class Adapters extends Context.Service<Adapters, {
   readonly profile: string
+  /** Where Deadman's own Postgres lives; `null` with another one. */
+  readonly dataDir: string | null
   /** By port. */
   readonly names: Readonly<Record<string, string>>
 }>()("deadman/programs/Adapters") {}
@@ -82,7 +85,8 @@ const connected = Effect.fnUntraced(function*(program: string, queued: boolean) 
     applicationName: `deadman-${program}`
   })
   const store = JobStorePostgres.layer({ wake: true, queued, keyTtlMs: config.keyTtlMs })
-  return { profile: config.profile._tag, database, store }
+  const dataDir = config.profile._tag === "embedded" ? resolve(config.profile.dataDir) : null
+  return { profile: config.profile._tag, dataDir, database, store }
 })
 
 interface Coordination {
@@ -166,7 +170,7 @@ const carrying: Effect.Effect<Carrying, Variables.Misconfigured | Config.ConfigE
 const make = Effect.fnUntraced(function*(program: string) {
   const chosen = yield* coordination(program)
   const carried = yield* carrying
-  const { database, profile, store } = yield* connected(program, carried.queued)
+  const { dataDir, database, profile, store } = yield* connected(program, carried.queued)
   const ports = Layer.mergeAll(
     Flagged.layer.pipe(Layer.provide(store), Layer.provideMerge(chosen.ports)),
     carried.transport,
@@ -177,6 +181,7 @@ const make = Effect.fnUntraced(function*(program: string) {
     ports,
     Layer.succeed(Adapters, {
       profile: chosen.apart || carried.queued ? "scale" : profile,
+      dataDir,
       names: { ...names, ...chosen.names, ...carried.names }
     })
   )

@@ -1,11 +1,17 @@
 /** What a process says once it is up: who it is, what stands behind each port, and what to try first. */
 import { Effect } from "effect"
 import * as Logging from "./Logging.ts"
+import * as Words from "./process/Words.ts"
 
 export interface Banner {
   readonly program: "server" | "worker"
   readonly version: string
   readonly profile: string
+  /** Of the embedded Postgres. */
+  readonly dataDir: string | null
+  /** As `/stats` lists it, and its jobs say; `null` for a process that runs none. */
+  readonly worker: string | null
+  readonly pid: number
   readonly adapters: Readonly<Record<string, string>>
   readonly handlers: ReadonlyArray<string>
   readonly slots: number
@@ -15,27 +21,34 @@ export interface Banner {
 
 const handlersShown = 12
 
-export const say = Effect.fnUntraced(function*(banner: Banner) {
-  const format = yield* Logging.formatFromEnv
-  const { adapters, address, handlers, profile, program, slots, version } = banner
-  if (format === "json") {
-    yield* Effect.logInfo(`${program} is up`).pipe(
-      Effect.annotateLogs({ version, profile, adapters, handlers, slots, address: address ?? null })
-    )
-    return
-  }
+/** For people. */
+export const lines = (banner: Banner): ReadonlyArray<string> => {
+  const { adapters, address, dataDir, handlers, pid, profile, program, slots, version, worker } = banner
   const shown = handlers.slice(0, handlersShown).join(", ") + (handlers.length > handlersShown ? ", …" : "")
-  const lines = [
+  const entry = (name: string, value: string) => `  ${name.padEnd(14)} ${value}`
+  return [
     `Deadman ${version}, ${program}, profile ${profile}`,
-    ...Object.entries(adapters).map(([port, adapter]) => `  ${port.padEnd(14)} ${adapter}`),
-    slots === 0 ? "  runs no jobs (DEADMAN_WORKER_THREADS=0)" : `  runs ${slots} jobs at once: ${shown}`
-  ]
-  if (address !== undefined) {
-    lines.push(
-      `  listens on     ${address} (what it can do: ${address}/docs)`,
+    entry("process", worker === null ? String(pid) : `${pid}, called ${worker}`),
+    ...(dataDir === null ? [] : [entry("data folder", dataDir)]),
+    ...Object.entries(adapters).map(([port, adapter]) => entry(port, adapter)),
+    slots === 0
+      ? "  runs no jobs (DEADMAN_WORKER_THREADS=0)"
+      : `  runs ${Words.counted(slots, "job")} at once: ${shown}`,
+    ...(address === undefined ? [] : [
+      entry("listens on", `${address} (what it can do: ${address}/docs)`),
       "Try:",
       `  curl -s ${address}/jobs -H 'content-type: application/json' -d '{"type":"sleep","payload":500}'`
-    )
+    ])
+  ]
+}
+
+export const say = Effect.fnUntraced(function*(banner: Banner) {
+  if ((yield* Logging.formatFromEnv) === "pretty") {
+    process.stdout.write(`${lines(banner).join("\n")}\n`)
+    return
   }
-  process.stdout.write(`${lines.join("\n")}\n`)
+  const { dataDir, program, ...rest } = banner
+  yield* Effect.logInfo(`${program} is up`).pipe(
+    Effect.annotateLogs({ ...rest, data_dir: dataDir, address: banner.address ?? null })
+  )
 })

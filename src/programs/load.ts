@@ -14,6 +14,7 @@ import * as Load from "./load/Load.ts"
 import * as Progress from "./load/Progress.ts"
 import * as Wait from "./load/Wait.ts"
 import * as Main from "./Main.ts"
+import * as Words from "./process/Words.ts"
 import { version } from "./Version.ts"
 
 const bounded = (minimum: number, maximum: number) => Schema.Int.check(Schema.isBetween({ minimum, maximum }))
@@ -49,7 +50,7 @@ const report = Effect.fnUntraced(function*(json: boolean) {
       `effects            ${figures.effects}`,
       `effects missing    ${figures.missing}`,
       `effects duplicated ${figures.duplicates}`,
-      `deliveries above 1 ${figures.redelivered} jobs`,
+      `deliveries above 1 ${Words.counted(figures.redelivered, "job")}`,
       `lease losses       ${figures.leaseLosses}`,
       `stale writes       ${figures.staleWrites} (refused)`
     ].join("\n"))

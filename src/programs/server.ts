@@ -66,13 +66,16 @@ const Program = Layer.unwrap(Effect.gen(function*() {
     )
   const banner = Layer.effectDiscard(Effect.gen(function*() {
     const address = yield* Server.ServerAddress
-    const { names, profile } = yield* Adapters.Adapters
+    const { dataDir, names, profile } = yield* Adapters.Adapters
     const { types } = yield* Handlers
     const shown = host.includes(":") ? `[${host}]` : host === "0.0.0.0" ? "localhost" : host
     yield* Banner.say({
       program: "server",
       version,
       profile,
+      dataDir,
+      worker: worker?.config.name ?? null,
+      pid: process.pid,
       adapters: names,
       handlers: types,
       slots,

@@ -29,10 +29,20 @@ const metricsFromEnv = Effect.gen(function*() {
 })
 
 const banner = Layer.effectDiscard(Effect.gen(function*() {
-  const { names, profile } = yield* Adapters.Adapters
+  const { dataDir, names, profile } = yield* Adapters.Adapters
   const { types } = yield* Handlers
-  const { slots } = yield* WorkerPool.WorkerPool
-  yield* Banner.say({ program: "worker", version, profile, adapters: names, handlers: types, slots })
+  const { name, slots } = yield* WorkerPool.WorkerPool
+  yield* Banner.say({
+    program: "worker",
+    version,
+    profile,
+    dataDir,
+    worker: name,
+    pid: process.pid,
+    adapters: names,
+    handlers: types,
+    slots
+  })
 }))
 
 // The configuration first: what is wrong with it is said before anything is waited for.

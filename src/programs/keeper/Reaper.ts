@@ -72,9 +72,10 @@ export const make = Effect.gen(function*() {
         const dead = answer.jobs.filter(({ state }) => state === "dead").length
         yield* Meters.add("reclaimed", answer.jobs.length - dead)
         yield* Meters.add("dead", dead)
+        const others = answer.jobs.length - dead
         yield* Effect.logWarning(
-          `worker ${answer.worker} went quiet: ${answer.jobs.length - dead} of its jobs go to others` +
-            (dead > 0 ? `, ${dead} are dead as crash loops` : "")
+          `worker ${answer.worker} went quiet: ${others} of its jobs ${others === 1 ? "goes" : "go"} to others` +
+            (dead > 0 ? `, ${dead} ${dead === 1 ? "is dead as a crash loop" : "are dead as crash loops"}` : "")
         ).pipe(Effect.annotateLogs({
           lease: answer.lease,
           worker: answer.worker,

@@ -7,6 +7,7 @@
  */
 import { Cause, Clock, Duration, Effect, Random } from "effect"
 import { Loops } from "./Loops.ts"
+import * as Words from "./Words.ts"
 
 const quietNanos = 10_000_000_000n
 
@@ -34,7 +35,7 @@ export const run = Effect.fnUntraced(function*<A, E, R>(
     const exit = yield* Effect.exit(round)
     if (exit._tag === "Success") {
       if (failures > 0) {
-        yield* Effect.logInfo(`${options.name}: working again after ${failures} failed rounds`)
+        yield* Effect.logInfo(`${options.name}: working again after ${Words.counted(failures, "failed round")}`)
         failures = 0
       }
       yield* loop.beat

@@ -1,5 +1,6 @@
 /** Says that something fails: when it begins, every ten seconds while it lasts, and once when it is over. */
 import { Effect } from "effect"
+import * as Words from "../process/Words.ts"
 
 export interface Outage {
   readonly failed: (nowMs: number, error: unknown) => Effect.Effect<void>
@@ -29,7 +30,9 @@ export const make = (what: string): Outage => {
     worked: Effect.suspend(() => {
       const before = count
       count = 0
-      return before === 0 ? Effect.void : Effect.logInfo(`${what} works again after ${before} failures`)
+      return before === 0
+        ? Effect.void
+        : Effect.logInfo(`${what} works again after ${Words.counted(before, "failure")}`)
     }),
     count: () => count
   }

@@ -22,6 +22,7 @@ import { type Session, Sessions } from "../../ports/Sessions.ts"
 import { type Subscription, Transport, type Wake } from "../../ports/Transport.ts"
 import { Loops } from "../process/Loops.ts"
 import * as Meters from "../process/Meters.ts"
+import * as Words from "../process/Words.ts"
 import * as ClaimLoop from "./ClaimLoop.ts"
 import * as Deadline from "./Deadline.ts"
 import * as Deliveries from "./Deliveries.ts"
@@ -71,6 +72,9 @@ const make = Effect.gen(function*() {
   // One more loss and it is dead as a crash loop: that one must be its own.
   const trialLosses = Math.max(suspectLosses, config.lossesMax - 1)
   let draining = false
+  /** What ran when the drain began, and what the drain handed back. */
+  let toFinish = 0
+  let handedBack = 0
 
   const leases = Leases.make({ isRecord: register.isRecord })
   const deliveries = Deliveries.make({ arrived: () => claims.look() })
@@ -97,7 +101,12 @@ const make = Effect.gen(function*() {
     leases,
     context,
     now,
-    settle: settler.put,
+    settle: (held, outcome) => {
+      if (draining && outcome._tag === "Released") {
+        handedBack += 1
+      }
+      settler.put(held, outcome)
+    },
     forget,
     expire: (lease) => heartbeat.expire(lease),
     trialLosses,
@@ -107,7 +116,10 @@ const make = Effect.gen(function*() {
         "runaways",
         count === 0
           ? null
-          : `${count} handlers have not ended after their interruption: restart this process if they stay`
+          : `${
+            count === 1 ? "1 handler has" : `${count} handlers have`
+          } not ended after interruption: restart this process if ` +
+            `${count === 1 ? "it stays" : "they stay"}`
       ))
       if (held !== null) {
         runFork(Effect.andThen(
@@ -275,12 +287,23 @@ const make = Effect.gen(function*() {
   yield* Effect.addFinalizer(() => Effect.timeoutOption(deliveries.flush, lastCallMs))
   yield* Effect.forkScoped(settler.run)
   yield* Effect.addFinalizer(() =>
-    Effect.flatMap(settler.flush(flushMs), (flushed) =>
-      flushed
-        ? Effect.void
-        : Effect.logError(
-          `${settler.pending()} outcomes could not be written: their jobs run again when their leases lapse`
-        ))
+    Effect.gen(function*() {
+      const flushed = yield* settler.flush(flushMs)
+      if (!flushed) {
+        const n = settler.pending()
+        yield* Effect.logError(
+          `${Words.counted(n, "outcome")} could not be written: ${
+            n === 1 ? "its job runs again when its lease lapses" : "their jobs run again when their leases lapse"
+          }`
+        )
+      } else if (handedBack > 0) {
+        yield* Effect.logInfo(
+          `stopped: ${Words.counted(handedBack, "job")} ${handedBack === 1 ? "was" : "were"} handed back`
+        )
+      } else if (toFinish > 0) {
+        yield* Effect.logInfo("stopped: all running jobs have finished")
+      }
+    })
   )
   yield* Effect.forkScoped(slots.pump)
   yield* Effect.forkScoped(slots.sweep)
@@ -290,9 +313,11 @@ const make = Effect.gen(function*() {
     draining = true
     claims.stop()
     slots.close()
-    const running = slots.running()
-    if (running > 0) {
-      yield* Effect.logInfo(`stopping: ${running} running jobs may take ${Duration.format(config.drain)} to finish`)
+    toFinish = slots.running()
+    if (toFinish > 0) {
+      yield* Effect.logInfo(
+        `stopping: ${Words.counted(toFinish, "running job")} may take ${Duration.format(config.drain)} to finish`
+      )
     }
     yield* Effect.all([
       awaitIdle(Duration.toMillis(config.drain)),

@@ -1,6 +1,6 @@
 /** Timeouts, runaways, and what handlers may do to a worker. */
 import { assert, describe, it } from "@effect/vitest"
-import { Duration, Effect, Fiber } from "effect"
+import { Duration, Effect, Fiber, Logger } from "effect"
 import type { Handler } from "../../../src/programs/worker/HandlerApi.ts"
 import * as Reports from "../../../src/programs/worker/Reports.ts"
 import { make, pass } from "../../support/WorkerWorld.ts"
@@ -241,4 +241,33 @@ describe("Slots", () => {
       yield* pass(500)
       assert.isDefined(left.pollUnsafe())
     }))
+
+  it.effect("a stop says what it waits for, and what became of it", () => {
+    const lines: Array<string> = []
+    const logger = Logger.layer([Logger.make(({ message }) => void lines.push(String(message)))])
+    const stopped = Effect.fnUntraced(function*(ms: number, jobs: number) {
+      const world = yield* make()
+      for (let n = 0; n < jobs; n++) {
+        yield* world.submit("work")
+      }
+      const pool = yield* world.start({ work: () => Effect.sleep(ms) }, { drain: Duration.seconds(1) })
+      yield* pass(200)
+      lines.length = 0
+      const stopping = yield* Effect.forkChild(pool.stop)
+      yield* pass(3_000)
+      yield* Fiber.join(stopping)
+      return lines.filter((line) => line.startsWith("stop"))
+    })
+    return Effect.gen(function*() {
+      assert.deepStrictEqual(yield* stopped(60_000, 2), [
+        "stopping: 2 running jobs may take 1s to finish",
+        "stopped: 2 jobs were handed back"
+      ])
+      assert.deepStrictEqual(yield* stopped(500, 1), [
+        "stopping: 1 running job may take 1s to finish",
+        "stopped: all running jobs have finished"
+      ])
+      assert.deepStrictEqual(yield* stopped(500, 0), [])
+    }).pipe(Effect.provide(logger))
+  })
 })

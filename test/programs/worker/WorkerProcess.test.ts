@@ -85,6 +85,12 @@ describe("a worker process", () => {
       yield* Processes.eventually("it runs", Effect.map(job(id), ({ state }) => state === "running"))
       yield* program.signal("SIGTERM")
       assert.strictEqual(yield* program.exit("6 seconds"), 0)
+      assert.include(program.output(), "stopping: 1 running job may take 500ms to finish")
+      assert.include(program.output(), "stopped: 1 job was handed back")
+      const up = program.output().split("\n").find((line) => line.includes("worker is up")) ?? "{}"
+      const { data_dir, pid, worker: name } = JSON.parse(up)
+      assert.deepStrictEqual({ data_dir, pid }, { data_dir: null, pid: program.pid })
+      assert.strictEqual((yield* job(id)).worker, name)
       const back = yield* job(id)
       assert.strictEqual(back.state, "pending")
       assert.strictEqual(back.attempts, 0)
