@@ -1,5 +1,5 @@
 /**
- * `/docs`: the OpenAPI document as a page for people.
+ * `/docs`: the OpenAPI document as a page for people, and the way to it from `/`.
  *
  * A page of our own, since the bundled viewers need inline scripts: this one has no script at all and its style is a
  * file beside it, so that nothing in it can run, whatever a description says.
@@ -10,7 +10,7 @@ import { OpenApi } from "effect/http-api"
 import { Api } from "./Api.ts"
 import { codeNames, codes } from "./ApiError.ts"
 
-export const paths = ["/docs", "/docs/style.css"]
+export const paths = ["/", "/docs", "/docs/style.css"]
 
 const style = `:root{color-scheme:light dark}
 body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem}
@@ -81,6 +81,7 @@ export const layer = HttpRouter.use((router) =>
       headers: { "content-security-policy": policy }
     })
     yield* router.add("GET", "/docs", Effect.succeed(page))
+    yield* router.add("GET", "/", Effect.succeed(HttpServerResponse.redirect("/docs")))
     yield* router.add(
       "GET",
       "/docs/style.css",

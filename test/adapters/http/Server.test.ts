@@ -38,7 +38,7 @@ it.layer(Subject.layer(), { excludeTestServices: true })("HTTP server", (it) => 
   it.effect("A wrong path is 404, a wrong method 405 with Allow, both in JSON", () =>
     Effect.gen(function*() {
       const { send } = yield* client
-      for (const path of ["/", "/nope", "/jobs/a/b", "/favicon.ico", "/%00", "/jobs/a/retry/b"]) {
+      for (const path of ["/nope", "/jobs/a/b", "/favicon.ico", "/%00", "/jobs/a/retry/b"]) {
         const answer = yield* send("GET", path)
         assert.strictEqual(answer.status, 404, path)
         assert.strictEqual(answer.body.error.code, "not_found")
@@ -90,6 +90,16 @@ it.layer(Subject.layer(), { excludeTestServices: true })("HTTP server", (it) => 
         assert.isDefined(body.components.schemas[name!], name)
       }
       assert.deepStrictEqual(body, JSON.parse(JSON.stringify(OpenApi.fromApi(Api))))
+    }))
+
+  it.effect("who comes to / is sent to /docs", () =>
+    Effect.gen(function*() {
+      const { port } = yield* ServerAddress
+      for (const path of ["/", "/?from=habit"]) {
+        const response = yield* Effect.promise(() => fetch(`http://127.0.0.1:${port}${path}`, { redirect: "manual" }))
+        assert.strictEqual(response.status, 302)
+        assert.strictEqual(response.headers.get("location"), "/docs")
+      }
     }))
 
   it.effect("K95: the page of documentation can run nothing and fetch nothing from elsewhere", () =>
@@ -179,6 +189,7 @@ it.layer(Subject.layer(), { excludeTestServices: true })("HTTP server", (it) => 
         "5 seconds"
       )
       const { body } = yield* send("GET", "/stats")
+      assert.strictEqual(body.unhandled.counted, 1)
       assert.deepStrictEqual(Object.keys(body), [
         "version",
         "profile",
@@ -186,6 +197,7 @@ it.layer(Subject.layer(), { excludeTestServices: true })("HTTP server", (it) => 
         "jobs",
         "as_of_ms",
         "counters",
+        "unhandled",
         "workers"
       ])
       assert.deepStrictEqual(Object.keys(body.jobs.by_state).sort(), [
@@ -277,7 +289,10 @@ it.layer(Subject.layer({ token: Redacted.make("correct horse") }), { excludeTest
     it.effect("K96: every route but health asks for it", () =>
       Effect.gen(function*() {
         const { send } = yield* client
-        const all = [...routes, { method: "GET", path: "/docs" }, { method: "GET", path: "/openapi.json" }, {
+        const all = [...routes, { method: "GET", path: "/" }, { method: "GET", path: "/docs" }, {
+          method: "GET",
+          path: "/openapi.json"
+        }, {
           method: "GET",
           path: "/nope"
         }]
