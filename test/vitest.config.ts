@@ -1,7 +1,8 @@
 /**
  * How the tests run.
  *
- * Most suites wait for a clock rather than for a core, so more files run at once than the machine has cores. Nothing is
+ * Two files at once: many start processes and servers of their own, and what waits for a clock must not wait for a core
+ * of a machine with two as well. Nothing is
  * retried: a test that fails now and then is a defect of the code or of the test. With `CI` set, a skipped test fails
  * the run, and the counts are written where `.ci/run` reads them.
  */
@@ -17,7 +18,7 @@ export default defineConfig({
     include: ["test/**/*.test.ts"],
     globalSetup: ["test/support/globalSetup.ts"],
     pool: "forks",
-    maxWorkers: 4,
+    maxWorkers: 2,
     // The tests of one file start in order: a suite that wants its tests side by side says `concurrent` itself.
     sequence: { concurrent: false },
     testTimeout: 30_000,

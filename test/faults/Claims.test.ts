@@ -105,5 +105,5 @@ it.layer(layer(), { excludeTestServices: true, timeout: "60 seconds" })("fault c
       assert.strictEqual(left?.n, 1_000)
       yield* rows(`DELETE FROM deadman.lease WHERE worker = 'healthy'`)
       yield* api.send("DELETE", `/jobs/${ids[0]}`)
-    }), 60_000)
+    }), 180_000)
 })

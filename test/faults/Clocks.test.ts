@@ -52,6 +52,6 @@ it.layer(layer({ DEADMAN_LEASE_MS: "2000" }), { excludeTestServices: true, timeo
           `SELECT count(*)::int AS n FROM deadman.job WHERE worker LIKE 'two-%' GROUP BY lease ORDER BY 1 DESC LIMIT 1`
         )
         assert.strictEqual(most?.n, 2)
-      }), 60_000)
+      }), 180_000)
   }
 )

@@ -72,5 +72,5 @@ it.layer(layer(), { excludeTestServices: true, timeout: "60 seconds" })("fault c
       yield* worker("last", { DEADMAN_WORKER_THREADS: "20" })
       yield* ended(ids)
       yield* clean(ids)
-    }), 60_000)
+    }), 180_000)
 })

@@ -21,7 +21,7 @@ it.layer(layer(), { excludeTestServices: true, timeout: "60 seconds" })("fault c
       yield* worker("new", { DEADMAN_HANDLERS: "test/support/handlers/typed.ts" })
       yield* ended(ids)
       assert.deepInclude((yield* jobs(ids))[0], { state: 3, deliveries: 1 })
-    }), 60_000)
+    }), 180_000)
 
   it.effect(
     "86: alive while Postgres is away or frozen, but not ready, and ready again by itself",

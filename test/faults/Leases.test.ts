@@ -48,7 +48,7 @@ it.layer(layer({ DEADMAN_MAX_LEASE_LOSSES: "100" }), { excludeTestServices: true
         yield* long.signal("SIGCONT")
         yield* ended(ids)
         yield* clean(ids, 1)
-      }), 60_000)
+      }), 180_000)
 
     it.effect(
       "29: workers killed in the middle of their claims lose nothing, and no slot",

@@ -63,8 +63,11 @@ it.layer(layer(), { excludeTestServices: true, timeout: "60 seconds" })("fault c
         yield* Processes.eventually("the judge is back", Effect.map(rows(`SELECT 1`), () => true))
         yield* ended(taken)
         yield* clean(taken)
-        const [effects] = yield* rows<{ n: number }>(`SELECT count(*)::int AS n FROM deadman.effect`)
-        assert.strictEqual(effects?.n, taken.length)
+        // A submit whose answer was lost may have been stored all the same, so only the answered ones are counted.
+        const fired = new Set(
+          (yield* rows<{ id: string }>(`SELECT job::text AS id FROM deadman.effect`)).map(({ id }) => id)
+        )
+        assert.deepStrictEqual(taken.filter((id) => !fired.has(id)), [])
         assert.isTrue([program, ...crew].every((one) => one.alive()))
         yield* capacity(api, 8)
       }),

@@ -135,6 +135,6 @@ it.layer(layer({ DEADMAN_LEASE_MS: "2000" }), { excludeTestServices: true, timeo
         for (const one of [program, crew]) {
           assert.notMatch(one.output(), /57014|canceling statement/)
         }
-      }), 60_000)
+      }), 180_000)
   }
 )

@@ -86,5 +86,5 @@ it.layer(layer(), { excludeTestServices: true, timeout: "60 seconds" })("fault c
         assert.notInclude(said, password)
         assert.notMatch(said, /INSERT INTO|SELECT |\bat .*\.js:\d/)
       }
-    }), 60_000)
+    }), 180_000)
 })

@@ -51,7 +51,7 @@ const make = Effect.fnUntraced(function*(env: Env, settings: Env) {
     })
     return { program, port, api: ApiClient.make(port) } satisfies Server
   })
-  const ready = ({ api, program }: Server, within: Duration.Input = "30 seconds") =>
+  const ready = ({ api, program }: Server, within: Duration.Input = "90 seconds") =>
     Processes.eventually(
       () => `the server is ready; it said:\n${program.output().slice(-3_000)}`,
       Effect.map(api.send("GET", "/ready"), ({ status }) => status === 200),
@@ -104,7 +104,7 @@ const make = Effect.fnUntraced(function*(env: Env, settings: Env) {
       ([found]) => found?.n === ids.length
     )
 
-  const ended = (ids: ReadonlyArray<string>, within: Duration.Input = "20 seconds") =>
+  const ended = (ids: ReadonlyArray<string>, within: Duration.Input = "60 seconds") =>
     Processes.eventually("the jobs are final", reached(ids, [3, 4]), within).pipe(
       Effect.tapError(() =>
         Effect.flatMap(jobs(ids), (found) =>
@@ -115,7 +115,7 @@ const make = Effect.fnUntraced(function*(env: Env, settings: Env) {
           ))
       )
     )
-  const running = (ids: ReadonlyArray<string>, within: Duration.Input = "20 seconds") =>
+  const running = (ids: ReadonlyArray<string>, within: Duration.Input = "60 seconds") =>
     Processes.eventually("the jobs run", reached(ids, [1]), within)
 
   /** All completed, at no attempt; each delivered `deliveries` times at most. */

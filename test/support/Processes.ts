@@ -103,7 +103,7 @@ export const freePort: Effect.Effect<number> = Effect.callback<number>((resume) 
 export const eventually = <E, R>(
   what: string | (() => string),
   ready: Effect.Effect<boolean, E, R>,
-  within: Duration.Input = "30 seconds",
+  within: Duration.Input = "60 seconds",
   every: Duration.Input = "50 millis"
 ): Effect.Effect<void, ProgramFailed, R> =>
   Effect.gen(function*() {
