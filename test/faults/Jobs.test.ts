@@ -28,7 +28,7 @@ it.layer(layer(), { excludeTestServices: true, timeout: "60 seconds" })("fault c
           0
         )
       }),
-    60_000
+    180_000
   )
 
   it.effect("30: 200 failures with huge messages leave a small row and a short history", () =>
@@ -63,10 +63,11 @@ it.layer(layer(), { excludeTestServices: true, timeout: "60 seconds" })("fault c
       }))
       yield* bulk(api, bodies)
       const herd = `FROM deadman.job j JOIN deadman.route r ON r.id = j.route AND r.queue = 'herd'`
+      // At least once: whoever drew a short wait may have failed again by the time that we look.
       yield* Processes.eventually(
         "all have failed",
         Effect.map(
-          rows<{ n: number }>(`SELECT count(*)::int AS n ${herd} WHERE j.attempts = 1`),
+          rows<{ n: number }>(`SELECT count(*)::int AS n ${herd} WHERE j.attempts >= 1`),
           ([found]) => found?.n === 1_000
         )
       )
@@ -102,7 +103,7 @@ it.layer(layer(), { excludeTestServices: true, timeout: "60 seconds" })("fault c
         assert.isBelow(last - atMs, 1_000)
         assert.deepInclude((yield* jobs([ids[0]!]))[0], { state: 4, attempts: 0, stale: 0 })
       }),
-    60_000
+    180_000
   )
 
   it.effect("34: what was cancelled just before its time does not run at it", () =>
@@ -141,6 +142,6 @@ it.layer(layer(), { excludeTestServices: true, timeout: "60 seconds" })("fault c
         yield* clean(good, 1)
         assert.deepInclude((yield* jobs(ids))[0], { state: 4, attempts: 2 })
       }),
-    60_000
+    180_000
   )
 })
