@@ -25,7 +25,7 @@ it.layer(layer(), { excludeTestServices: true, timeout: "60 seconds" })("fault c
         assert.strictEqual(culprit?.losses, (culprit?.deliveries ?? 0) - (culprit?.state === 3 ? 1 : 0))
         assert.isTrue(first.alive() && second.alive())
       }),
-    60_000
+    180_000
   )
 
   it.effect(
@@ -58,7 +58,7 @@ it.layer(layer(), { excludeTestServices: true, timeout: "60 seconds" })("fault c
         assert.strictEqual(job?.deliveries, 2)
         yield* api.send("DELETE", `/jobs/${ids[0]}`)
       }),
-    60_000
+    180_000
   )
 
   it.effect(
@@ -77,7 +77,7 @@ it.layer(layer(), { excludeTestServices: true, timeout: "60 seconds" })("fault c
         yield* Processes.eventually("it runs again", Effect.map(jobs(ids), ([job]) => job?.deliveries === 2))
         assert.isBelow(performance.now() - atMs, 3_500)
       }),
-    60_000
+    180_000
   )
 
   it.effect("20: an orphan behind a thousand healthy leases is found", () =>

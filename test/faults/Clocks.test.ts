@@ -27,7 +27,7 @@ it.layer(layer({ DEADMAN_LEASE_MS: "2000" }), { excludeTestServices: true, timeo
             assert.isBelow(started, dueMs + 8_000)
           }
         }),
-      60_000
+      180_000
     )
 
     it.effect("25: a claim takes no more than its limit, whatever the planner does", () =>

@@ -40,7 +40,7 @@ it.layer(layer(), { excludeTestServices: true, timeout: "60 seconds" })("fault c
         assert.isBelow(Math.max(...found.map(({ finished }) => finished)), dueMs + 10_000)
         assert.isTrue(found.every(({ losses }) => losses === 0))
       }),
-    60_000
+    180_000
   )
 
   it.effect(
@@ -59,6 +59,6 @@ it.layer(layer(), { excludeTestServices: true, timeout: "60 seconds" })("fault c
         yield* ended(ids)
         assert.isBelow((yield* jobs(ids))[0]!.started, backMs + 1_500)
       }),
-    60_000
+    180_000
   )
 })

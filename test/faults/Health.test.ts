@@ -44,7 +44,7 @@ it.layer(layer(), { excludeTestServices: true, timeout: "60 seconds" })("fault c
           yield* ready(one)
         }
       }),
-    60_000
+    180_000
   )
 
   it.effect(
@@ -110,6 +110,6 @@ it.layer(layer(), { excludeTestServices: true, timeout: "60 seconds" })("fault c
         yield* ended(ids)
         yield* clean(ids)
       }),
-    60_000
+    180_000
   )
 })

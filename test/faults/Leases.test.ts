@@ -33,7 +33,7 @@ it.layer(layer({ DEADMAN_MAX_LEASE_LOSSES: "100" }), { excludeTestServices: true
           const [job] = yield* jobs(ids)
           assert.deepInclude(job, { state: 3, deliveries: 2, attempts: 0 })
         }),
-      60_000
+      180_000
     )
 
     it.effect("28: each lease is judged by its own length, not by the reaper's", () =>
@@ -79,7 +79,7 @@ it.layer(layer({ DEADMAN_MAX_LEASE_LOSSES: "100" }), { excludeTestServices: true
           yield* clean(all)
           yield* capacity(api, 8)
         }),
-      60_000
+      180_000
     )
   }
 )

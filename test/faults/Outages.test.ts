@@ -30,7 +30,7 @@ it.layer(layer(), { excludeTestServices: true, timeout: "60 seconds" })("fault c
           assert.notMatch(one.output(), /duplicate|deadlock|already exists/)
         }
       }),
-    60_000
+    180_000
   )
 
   it.effect(
@@ -71,6 +71,6 @@ it.layer(layer(), { excludeTestServices: true, timeout: "60 seconds" })("fault c
         assert.isTrue([program, ...crew].every((one) => one.alive()))
         yield* capacity(api, 8)
       }),
-    60_000
+    180_000
   )
 })

@@ -56,6 +56,6 @@ it.layer(layer(), { excludeTestServices: true, timeout: "60 seconds" })("fault c
         }
         yield* capacity(api, 2)
       }),
-    60_000
+    180_000
   )
 })

@@ -37,7 +37,7 @@ it.layer(layer({ DEADMAN_LEASE_MS: "2000" }), { excludeTestServices: true, timeo
           const twice = yield* rows(`SELECT job FROM deadman.effect GROUP BY job HAVING count(*) > 1`)
           assert.deepStrictEqual(twice, [])
         }),
-      60_000
+      180_000
     )
 
     it.effect(
@@ -64,7 +64,7 @@ it.layer(layer({ DEADMAN_LEASE_MS: "2000" }), { excludeTestServices: true, timeo
             "20 seconds"
           )
         }),
-      60_000
+      180_000
     )
 
     it.effect(
@@ -96,7 +96,7 @@ it.layer(layer({ DEADMAN_LEASE_MS: "2000" }), { excludeTestServices: true, timeo
           yield* ended(ids)
           yield* clean(ids)
         }),
-      60_000
+      180_000
     )
 
     it.effect("75: requests that are given up cancel nobody else's", () =>

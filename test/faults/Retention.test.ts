@@ -53,7 +53,7 @@ it.layer(layer(), { excludeTestServices: true, timeout: "60 seconds" })("fault c
         )
         assert.strictEqual(bodies?.n, 0)
       }),
-    60_000
+    180_000
   )
 
   it.effect("98: payloads are in no log and in no refusal, whatever becomes of them", () =>

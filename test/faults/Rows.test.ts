@@ -45,7 +45,7 @@ it.layer(layer(), { excludeTestServices: true, timeout: "60 seconds" })("fault c
         const [deadlocks] = yield* rows<{ n: number }>(`SELECT sum(deadlocks)::int AS n FROM pg_stat_database`)
         assert.strictEqual(deadlocks?.n, 0)
       }),
-    60_000
+    180_000
   )
 
   it.effect(
@@ -73,7 +73,7 @@ it.layer(layer(), { excludeTestServices: true, timeout: "60 seconds" })("fault c
         yield* ended(yield* submit(api, [{ type: "sleep", payload: 1, queue: "held" }]))
         yield* rows(`SELECT setval('deadman.route_id_seq', 100000)`)
       }),
-    60_000
+    180_000
   )
 
   it.effect(
@@ -111,6 +111,6 @@ it.layer(layer(), { excludeTestServices: true, timeout: "60 seconds" })("fault c
         assert.isBelow(waits[Math.floor(waits.length * 0.99)]?.ms ?? Infinity, 2_000)
         yield* Fiber.interrupt(pinning)
       }),
-    60_000
+    180_000
   )
 })

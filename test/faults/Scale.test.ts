@@ -55,7 +55,7 @@ it.layer(layer(), { excludeTestServices: true, timeout: "60 seconds" })("fault c
         assert.strictEqual((yield* api.send("GET", "/stats")).body.jobs.by_state.completed >= 200_000, true)
         assert.lengthOf(yield* jobs([]), 0)
       }),
-    60_000
+    180_000
   )
 
   it.effect(
@@ -100,7 +100,7 @@ it.layer(layer(), { excludeTestServices: true, timeout: "60 seconds" })("fault c
         // 12 for each of the five.
         assert.isAtMost(connections, 60)
       }),
-    60_000
+    180_000
   )
 
   it.effect("93: two thousand types and queues grow no metric, and little memory", () =>

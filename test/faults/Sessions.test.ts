@@ -69,7 +69,7 @@ it.layer(layer({ DEADMAN_LEASE_MS: "2000" }), { excludeTestServices: true, timeo
           )
           assert.strictEqual(count?.n, 40)
         }),
-      60_000
+      180_000
     )
 
     it.effect(
@@ -96,7 +96,7 @@ it.layer(layer({ DEADMAN_LEASE_MS: "2000" }), { excludeTestServices: true, timeo
           yield* Processes.eventually("refused", Effect.map(jobs(ids), ([job]) => job?.stale === 1))
           assert.deepInclude((yield* jobs(ids))[0], { state: 3, deliveries: 2, attempts: 0 })
         }),
-      60_000
+      180_000
     )
 
     it.effect(

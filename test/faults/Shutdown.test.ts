@@ -27,7 +27,7 @@ it.layer(layer({ DEADMAN_MAX_LEASE_LOSSES: "100" }), { excludeTestServices: true
           yield* worker("b")
           yield* ended(late)
         }),
-      60_000
+      180_000
     )
 
     it.effect(
@@ -101,7 +101,7 @@ it.layer(layer({ DEADMAN_MAX_LEASE_LOSSES: "100" }), { excludeTestServices: true
           )
           assert.strictEqual(count?.n, 1_200)
         }),
-      60_000
+      180_000
     )
   }
 )
