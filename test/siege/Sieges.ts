@@ -433,8 +433,13 @@ export const lostAnswers = Effect.fn("Sieges.lostAnswers")(function*(options: {
   yield* Processes.eventually("the lossy worker works", Effect.map(ranBy("lossy"), (n) => n > 10), "60 seconds")
   const freezeEvery = Math.max(1, Math.floor(options.losses / Math.max(1, options.freezes)))
   for (let n = 1; n <= options.losses; n++) {
+    const before = yield* ranBy("lossy")
     yield* proxy.loseAnswers(1)
     yield* Effect.sleep(Duration.millis(yield* Random.nextIntBetween(20, 120)))
+    // It must be at work again before the next one is lost, or all that is hurt is its reconnecting.
+    yield* Effect.ignore(
+      Processes.eventually("it works again", Effect.map(ranBy("lossy"), (n) => n > before), "3 seconds")
+    )
     if (n % freezeEvery === 0) {
       yield* lossy.signal("SIGSTOP")
       yield* Effect.sleep(options.leaseMs * 3)
@@ -451,7 +456,7 @@ export const lostAnswers = Effect.fn("Sieges.lostAnswers")(function*(options: {
       ...(yield* Arena.judgeAll(arena, accepted)),
       yield* allClean(arena),
       law("answers were lost", lost >= options.losses, `${lost}`),
-      law("of a worker that went on working", ran > options.losses, `${ran} jobs were last run by it`),
+      law("of a worker that went on working", ran > options.losses / 2, `${ran} jobs were last run by it`),
       law("both workers live", lossy.alive() && sound.alive(), lossy.output().slice(-500))
     ],
     figures: { ...options, lost, jobs: accepted.length }
