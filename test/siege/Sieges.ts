@@ -289,7 +289,8 @@ export const outage = Effect.fn("Sieges.outage")(function*(options: {
   const crew = [yield* arena.worker("steady1"), yield* arena.worker("steady2")]
   const accepted: Array<string> = []
   const wholeMs = options.rounds * 2 * (options.awayMs + options.leaseMs * 3 + 4_000)
-  const [longJob] = yield* Arena.submitAll(api, [{ type: "sleep", payload: wholeMs }])
+  // Longer than an outage, so that each of them meets it; it is handed back each time, and ends after the last.
+  const [longJob] = yield* Arena.submitAll(api, [{ type: "sleep", payload: options.awayMs + 10_000 }])
   accepted.push(String(longJob))
   const slowest = { answered: 0, refusedMs: 0, wrong: 0 }
   const posting = yield* Effect.forkChild(Effect.forever(Effect.gen(function*() {
@@ -339,7 +340,11 @@ export const outage = Effect.fn("Sieges.outage")(function*(options: {
   yield* Fiber.interrupt(posting)
   yield* Arena.drained(arena, Duration.millis(wholeMs + 60_000))
   const lossy = yield* arena.rows<{ id: string; losses: number; losses_counted: number }>(
-    `SELECT id::text, losses, losses_counted FROM deadman.job WHERE losses <> 0`
+    // A claim that took effect after its worker had given it up was never renewed, and is nobody's: it lapses.
+    `SELECT j.id::text, j.losses, j.losses_counted FROM deadman.job j JOIN deadman.journal g ON g.id = j.id
+     WHERE j.losses_counted > 0 OR EXISTS (
+       SELECT 1 FROM jsonb_array_elements(g.events) e
+       WHERE e ->> 'kind' = 'lease_lost' AND (e ->> 'last_seen_ms')::bigint > (e ->> 'claimed_at_ms')::bigint)`
   )
   const charged = lossy.filter(({ losses_counted }) => losses_counted > 0)
   return {
