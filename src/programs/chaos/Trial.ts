@@ -8,7 +8,7 @@ import type { Plan } from "./Plan.ts"
 import type { Outcome } from "./Siege.ts"
 
 const page = 2_000
-/** `DEADMAN_MAX_LEASE_LOSSES` of the processes of a run. Twice the default: here those who lose leases are innocent. */
+/** `DEADMAN_MAX_LEASE_LOSSES` of the processes of a run. Beyond the default: here those who lose leases are innocent. */
 export const lossesMax = 10
 
 const grouped = <Row extends { readonly job: string }>(rows: ReadonlyArray<Row>) => {

@@ -25,7 +25,7 @@ export const defaults: KeeperConfig["Service"] = {
   promotePoll: Duration.seconds(1),
   announcePoll: Duration.seconds(2),
   prunePoll: Duration.seconds(10),
-  lossesMax: 5,
+  lossesMax: 7,
   retainCompleted: Duration.days(7),
   retainDead: Duration.days(30)
 }

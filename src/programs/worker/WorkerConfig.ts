@@ -29,7 +29,7 @@ export const defaults: Omit<Settings, "name"> = {
   slots: 4,
   lease: Duration.seconds(5),
   drain: Duration.seconds(10),
-  lossesMax: 5,
+  lossesMax: 7,
   poll: Duration.seconds(1)
 }
 
