@@ -104,7 +104,8 @@ export const redis = Effect.fn("ScaleSieges.redis")(function*(options: {
 export const kafka = Effect.fn("ScaleSieges.kafka")(function*(options: {
   readonly leaseMs: number
   readonly stopsMs: ReadonlyArray<number>
-  readonly waiting: number
+  /** How many jobs wait while the topic is wiped, and while its offsets are moved. */
+  readonly waiting: { readonly wiped: number; readonly moved: number }
 }) {
   const arena = yield* Arena.make({ leaseMs: options.leaseMs, threads: 16 })
   const service = yield* only("Kafka", arena.kafka)
@@ -138,15 +139,19 @@ export const kafka = Effect.fn("ScaleSieges.kafka")(function*(options: {
   // Nobody takes anything while jobs wait and what the topic knows is changed under them.
   const rest = Effect.forEach(crew, (program) => Effect.andThen(program.signal("SIGTERM"), program.exit("30 seconds")))
   yield* rest
-  const wait = Effect.gen(function*() {
-    for (let at = 0; at < options.waiting; at += 1_000) {
-      const some = Array.from({ length: Math.min(1_000, options.waiting - at) }, () => ({ type: "noop" }))
+  const wait = Effect.fnUntraced(function*(waiting: number) {
+    for (let at = 0; at < waiting; at += 1_000) {
+      const some = Array.from({ length: Math.min(1_000, waiting - at) }, () => ({ type: "noop" }))
       const answer = yield* server.api.send("POST", "/jobs/batch", some)
       accepted.push(...answer.body.jobs.map(({ id }: { id: string }) => id))
     }
   })
-  const recover = Effect.fnUntraced(function*(change: Effect.Effect<void, unknown>, within: Duration.Input) {
-    yield* wait
+  const recover = Effect.fnUntraced(function*(
+    waiting: number,
+    change: Effect.Effect<void, unknown>,
+    within: Duration.Input
+  ) {
+    yield* wait(waiting)
     yield* change
     const at = yield* Arena.nowMs
     crew.splice(0, 2, yield* hire("next1"), yield* hire("next2"))
@@ -155,9 +160,11 @@ export const kafka = Effect.fn("ScaleSieges.kafka")(function*(options: {
     yield* rest
     return ms
   })
-  const wipedMs = yield* recover(service.wipe, "10 minutes")
-  const toZeroMs = yield* recover(service.setOffsets("deadman", "jobs.ready", "0"), "10 minutes")
-  const beyondMs = yield* recover(service.setOffsets("deadman", "jobs.ready", "1000000000"), "10 minutes")
+  const wipedMs = yield* recover(options.waiting.wiped, service.wipe, "15 minutes")
+  const moved = (to: string) =>
+    recover(options.waiting.moved, service.setOffsets("deadman", "jobs.ready", to), "10 minutes")
+  const toZeroMs = yield* moved("0")
+  const beyondMs = yield* moved("1000000000")
   const twice = yield* arena.rows<{ id: string }>(
     `SELECT id::text FROM deadman.job WHERE deliveries <> 1 AND losses = 0`
   )

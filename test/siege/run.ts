@@ -52,8 +52,17 @@ const sieges = {
       ScaleSieges.redis({ leaseMs: 2_000, flushes: 5, stopsMs: [2_000, 6_000], freezeMs: 6_000, readOnlyMs: 6_000 })
   },
   kafka: {
-    long: () => ScaleSieges.kafka({ leaseMs: 5_000, stopsMs: [5_000, 20_000, 60_000, 10_000, 30_000], waiting: 100 }),
-    short: () => ScaleSieges.kafka({ leaseMs: 2_000, stopsMs: [5_000, 8_000], waiting: 100 })
+    long: () =>
+      ScaleSieges.kafka({
+        leaseMs: 5_000,
+        stopsMs: [5_000, 20_000, 60_000, 10_000, 30_000],
+        waiting: { wiped: 100, moved: 100 }
+      }),
+    short: () => ScaleSieges.kafka({ leaseMs: 2_000, stopsMs: [5_000, 8_000], waiting: { wiped: 100, moved: 100 } })
+  },
+  kafkaFull: {
+    long: () => ScaleSieges.kafka({ leaseMs: 5_000, stopsMs: [], waiting: { wiped: 1_000_000, moved: 100 } }),
+    short: () => ScaleSieges.kafka({ leaseMs: 2_000, stopsMs: [], waiting: { wiped: 20_000, moved: 100 } })
   },
   lostAnswers: {
     long: () => Sieges.lostAnswers({ losses: 200, freezes: 10, leaseMs: 2_000 }),
