@@ -19,7 +19,7 @@ import {
   TimeoutMs
 } from "../../domain/Job.ts"
 import { DeadReason, JobState } from "../../domain/JobState.ts"
-import { type Code, codeNames, codes } from "./ApiError.ts"
+import { always, controlErrors, Count, ErrorBody, submitErrors } from "./ApiShapes.ts"
 
 export const listLimitDefault = 50
 export const listLimitMax = 500
@@ -29,49 +29,6 @@ export const ndjsonLinesMax = 100_000
 /** Of one job with everything around its payload, and of a whole array. */
 export const bodyMaxBytes = 1_048_576 + 65_536
 export const batchMaxBytes = 16 * 1_048_576
-
-const ErrorCode = Schema.Literals(codeNames)
-
-export const ErrorBody = Schema.Struct({
-  error: Schema.Struct({
-    code: ErrorCode,
-    message: Schema.String,
-    field: Schema.optionalKey(Schema.String)
-  })
-}).annotate({ identifier: "Error" })
-
-const errorsAt = (status: number) => {
-  const here = codeNames.filter((code) => codes[code] === status)
-  return Schema.Struct({
-    error: Schema.Struct({
-      code: Schema.Literals(here as [Code, ...Array<Code>]),
-      message: Schema.String,
-      field: Schema.optionalKey(Schema.String)
-    })
-  }).annotate({ identifier: `Error${status}`, description: here.join(", ") }).pipe(HttpApiSchema.status(status))
-}
-
-const Error400 = errorsAt(400)
-const Error401 = errorsAt(401)
-const Error403 = errorsAt(403)
-const Error404 = errorsAt(404)
-const Error405 = errorsAt(405)
-const Error408 = errorsAt(408)
-const Error409 = errorsAt(409)
-const Error410 = errorsAt(410)
-const Error413 = errorsAt(413)
-const Error415 = errorsAt(415)
-const Error422 = errorsAt(422)
-const Error431 = errorsAt(431)
-const Error500 = errorsAt(500)
-const Error503 = errorsAt(503)
-
-/** What any route may answer. */
-const always = [Error400, Error401, Error403, Error404, Error405, Error408, Error431, Error500, Error503] as const
-const submitErrors = [...always, Error410, Error413, Error415, Error422] as const
-const controlErrors = [...always, Error409] as const
-
-const Count = Schema.Int.check(Schema.isGreaterThanOrEqualTo(0))
 
 export const NewJobBody = Schema.Struct({
   type: JobType,
