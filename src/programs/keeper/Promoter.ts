@@ -80,17 +80,17 @@ export const make = Effect.gen(function*() {
 
   /** One page. Answers whether there is another. */
   const fill = Effect.gen(function*() {
-    if (filling === null) {
-      // What became due since the index lost it is in no fill.
-      yield* scan
-      filling = { fromMs: null, left: fillMax }
-    }
-    const { fromMs, left } = filling
+    const begins = filling === null
+    const { fromMs, left } = filling ??= { fromMs: null, left: fillMax }
     const { jobs, nowMs } = yield* store.upcoming(horizonMs, fromMs, batch)
-    if (fromMs === null) {
+    if (begins) {
       yield* delayed.filled(nowMs + fillingMs)
     }
     yield* delayed.schedule(jobs)
+    if (begins) {
+      // After the page, so that nothing becomes due between the two: what was due by then is in no fill.
+      yield* scan
+    }
     const last = jobs.at(-1)?.runAtMs
     if (last === undefined || jobs.length < batch || left <= batch) {
       filling = null
@@ -121,12 +121,13 @@ export const make = Effect.gen(function*() {
 
   /** The scan beside an index. Answers how long until the next one. */
   const beside = Effect.gen(function*() {
-    const inMs = yield* scan
+    // First what will be due, then what is: what becomes due in between is in both, the other way round in neither.
     const { jobs, nowMs } = yield* store.upcoming(aheadMs, null, batch)
     // While it is away nothing here waits for it: the other loop notices when it is back.
     if (!away) {
       yield* Effect.catch(delayed.schedule(jobs), lost)
     }
+    const inMs = yield* scan
     const last = jobs.at(-1)?.runAtMs ?? Infinity
     return inMs <= 0 || away
       ? Math.min(inMs, awayScanMs)

@@ -1,6 +1,7 @@
 /** The promoter and an index apart from the store: filled after a loss, page by page, and done without while it is away. */
 import { assert, it } from "@effect/vitest"
 import { Effect, Layer } from "effect"
+import { TestClock } from "effect/testing"
 import * as DelayedJobsMemory from "../../../src/adapters/memory/DelayedJobsMemory.ts"
 import * as TransportMemory from "../../../src/adapters/memory/TransportMemory.ts"
 import { DelayedJobs, DelayedJobsUnavailable } from "../../../src/ports/DelayedJobs.ts"
@@ -70,3 +71,24 @@ it.effect("while the index is away the scan is the punctual one, and no round fa
     assert.strictEqual(yield* indexed, Infinity)
     assert.strictEqual(yield* beside, 700)
   })))
+
+/** A store that takes 100 ms for whatever it is asked. */
+const slow = Effect.map(JobStore, (store): JobStore["Service"] => {
+  const passes = Effect.tap(() => TestClock.adjust("100 millis"))
+  return {
+    ...store,
+    promote: (limit) => passes(store.promote(limit)),
+    upcoming: (withinMs, fromMs, limit) => passes(store.upcoming(withinMs, fromMs, limit))
+  }
+})
+
+for (const part of ["beside", "indexed"] as const) {
+  it.effect(`a job that becomes due while the store is asked is not left to the next scan (${part})`, () =>
+    provided(Effect.gen(function*() {
+      const promoter = yield* Promoter.make.pipe(Effect.provideServiceEffect(JobStore, slow))
+      const { ids } = yield* waiting([50])
+      yield* promoter[part]
+      const ready = yield* Effect.flatMap(JobStore, (store) => store.promoteIds(ids))
+      assert.deepStrictEqual(ready.jobs, [], "it was promoted before")
+    })))
+}
