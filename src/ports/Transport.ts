@@ -40,6 +40,8 @@ export type Wake =
   | { readonly _tag: "Ready" }
   /** Something is due soon: look at what waits. */
   | { readonly _tag: "Due" }
+  /** Something else was said about a queue: read the limits anew. */
+  | { readonly _tag: "Queues" }
   /** A claim was cut off: interrupt its handler. */
   | { readonly _tag: "Revoked"; readonly lease: LeaseId; readonly id: JobId; readonly epoch: number }
   /** The subscription was away; anything may have happened. */

@@ -21,6 +21,7 @@ export const make: Effect.Effect<WakeBuffer, never, Scope.Scope> = Effect.gen(fu
   let resumed = false
   let ready = false
   let due = false
+  let queues = false
   let revoked: Array<Wake> = []
   const changed = yield* Queue.sliding<void>(1)
   const wakes = yield* Effect.acquireRelease(Queue.bounded<Wake>(1), Queue.shutdown)
@@ -34,6 +35,11 @@ export const make: Effect.Effect<WakeBuffer, never, Scope.Scope> = Effect.gen(fu
     const cutOff = revoked.shift()
     if (cutOff !== undefined) {
       return cutOff
+    }
+    // Before what it may hold back.
+    if (queues) {
+      queues = false
+      return { _tag: "Queues" }
     }
     if (ready) {
       ready = false
@@ -56,6 +62,9 @@ export const make: Effect.Effect<WakeBuffer, never, Scope.Scope> = Effect.gen(fu
         break
       case "Due":
         due = true
+        break
+      case "Queues":
+        queues = true
         break
       case "Revoked":
         if (revoked.length >= revokedMax) {

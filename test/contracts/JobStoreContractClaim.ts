@@ -61,7 +61,7 @@ export const claimLaws: Steps.Laws = (it, pass) => {
 
       assert.lengthOf(yield* Steps.take(job), 0)
       const byId = yield* store.claimIds({ ...(yield* Steps.request(job)), ids: [job.id] })
-      assert.deepStrictEqual(byId, { claimed: [], notYetDue: [] })
+      assert.deepStrictEqual(byId, { claimed: [], notYetDue: [], inOrder: [] })
     }))
 
   it.effect("3: racing workers share the jobs out, each to one", () =>
@@ -203,7 +203,7 @@ export const claimLaws: Steps.Laws = (it, pass) => {
 
       assert.lengthOf(yield* Steps.take(job), 0)
       const early = yield* store.claimIds({ ...(yield* Steps.request(job)), ids: [job.id] })
-      assert.deepStrictEqual(early, { claimed: [], notYetDue: [{ id: job.id, runAtMs }] })
+      assert.deepStrictEqual(early, { claimed: [], notYetDue: [{ id: job.id, runAtMs }], inOrder: [] })
       const taken = yield* Steps.held(pass, job)
       assert.strictEqual(taken.job.id, job.id)
       assert.isAtLeast((yield* Steps.read(job.id)).startedAtMs ?? 0, runAtMs)

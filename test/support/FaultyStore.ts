@@ -1,8 +1,10 @@
 /** The memory store behind a switch: away, hanging, or slow, and with its submits recorded. */
 import { Context, Effect, Layer } from "effect"
 import * as JobStoreMemory from "../../src/adapters/memory/JobStoreMemory.ts"
+import * as QueuesMemory from "../../src/adapters/memory/QueuesMemory.ts"
 import type { NewJob } from "../../src/domain/Job.ts"
 import { JobStore, JobStoreUnavailable } from "../../src/ports/JobStore.ts"
+import { Queues, QueuesUnavailable } from "../../src/ports/Queues.ts"
 
 /** `lost`: what is sent takes effect, and the answer does not arrive. */
 export type Fault = "none" | "away" | "hanging" | "lost"
@@ -18,6 +20,31 @@ export class Faults extends Context.Service<Faults, {
 const away = new JobStoreUnavailable({
   operation: "any",
   cause: new Error("SELECT secret FROM postgres://user:password@db/jobs")
+})
+
+const makeQueues = Effect.gen(function*() {
+  const queues = yield* Queues
+  const faults = yield* Faults
+  const away = new QueuesUnavailable({ operation: "put", cause: new Error("SELECT secret FROM jobs") })
+  const faulty = <A, E>(effect: Effect.Effect<A, E>): Effect.Effect<A, E | QueuesUnavailable> =>
+    Effect.suspend(() => {
+      switch (faults.fault) {
+        case "none":
+          return effect
+        case "away":
+          return Effect.fail(away)
+        case "hanging":
+          return Effect.never
+        case "lost":
+          return Effect.andThen(effect, Effect.fail(away))
+      }
+    })
+  return Queues.of({
+    ...queues,
+    list: (request) => faulty(queues.list(request)),
+    get: (name) => faulty(queues.get(name)),
+    put: (name, change) => faulty(queues.put(name, change))
+  })
 })
 
 const make = Effect.gen(function*() {
@@ -53,7 +80,10 @@ const make = Effect.gen(function*() {
   })
 })
 
-export const layer: Layer.Layer<JobStore | Faults> = Layer.effect(JobStore, make).pipe(
+export const layer: Layer.Layer<JobStore | Queues | Faults> = Layer.merge(
+  Layer.effect(JobStore, make),
+  Layer.effect(Queues, makeQueues).pipe(Layer.provide(QueuesMemory.layer))
+).pipe(
   Layer.provide(JobStoreMemory.layer),
   Layer.provideMerge(Layer.sync(Faults, () => Faults.of({ fault: "none", submitMs: 0, submits: [] })))
 )

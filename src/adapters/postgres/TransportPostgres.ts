@@ -49,6 +49,8 @@ const encode = (wake: Wake): string => {
       return "r"
     case "Due":
       return "d"
+    case "Queues":
+      return "q"
     case "Revoked":
       return `v:${wake.lease}:${wake.epoch}:${wake.id}`
   }
@@ -64,6 +66,9 @@ export const decode = (payload: string): Wake | null => {
   }
   if (payload === "d") {
     return { _tag: "Due" }
+  }
+  if (payload === "q") {
+    return { _tag: "Queues" }
   }
   const [, lease, epoch, id] = revoked.exec(payload) ?? []
   return lease === undefined || epoch === undefined || id === undefined

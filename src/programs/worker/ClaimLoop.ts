@@ -6,7 +6,9 @@
  * it asked for goes on as soon as a fraction of its room is free; a full one
  * asks for nothing. Delivered ids are claimed by id, but at least once a second
  * the next free slot goes to the oldest ready job, and a worker that nobody woke
- * looks by itself: hints may be lost, and then cost latency only.
+ * looks by itself: hints may be lost, and then cost latency only. A message about
+ * a job that must keep its place in the order, or whose queue has a limit, is a
+ * wake and no more.
  *
  * Where a claim's answer is lost, what it took is asked for under the same
  * lease; what that cannot find is handed back by the heartbeat, since the claim
@@ -22,6 +24,7 @@ import type { Loop } from "../process/Loops.ts"
 import * as Meters from "../process/Meters.ts"
 import type { Deliveries } from "./Deliveries.ts"
 import type { Leases } from "./Leases.ts"
+import type { Limits, Rooms } from "./Limits.ts"
 import * as Outage from "./Outage.ts"
 import * as Signal from "./Signal.ts"
 import type { Room, Slots } from "./Slots.ts"
@@ -59,6 +62,7 @@ export const make = (options: {
   readonly leases: Leases
   readonly slots: Slots
   readonly deliveries: Deliveries
+  readonly limits: Limits
   readonly types: ReadonlyArray<JobType>
   readonly worker: string
   readonly leaseMs: number
@@ -71,7 +75,7 @@ export const make = (options: {
   readonly loop: Loop
   readonly context: Context.Context<never>
 }): ClaimLoop => {
-  const { deliveries, leases, now, slots, store } = options
+  const { deliveries, leases, limits, now, slots, store } = options
   const look = Signal.make()
   const outage = Outage.make("claiming")
   const pollMs = Duration.toMillis(options.poll)
@@ -87,7 +91,7 @@ export const make = (options: {
   let lastOldestMs = Number.NEGATIVE_INFINITY
   let nextPollMs = Number.NEGATIVE_INFINITY
 
-  const request = (lease: LeaseId, room: Room, limit: number): ClaimRequest => ({
+  const request = (lease: LeaseId, room: Room, limit: number, rooms: Rooms): ClaimRequest => ({
     lease,
     leaseMs: options.leaseMs,
     worker: options.worker,
@@ -95,6 +99,7 @@ export const make = (options: {
     limit,
     freeSlots: room.free,
     bytes: claimBytesMax,
+    ...(rooms.length > 0 ? { rooms } : {}),
     ...(slots.onTrial() ? { lossesBelow: options.trialLosses } : {})
   })
 
@@ -171,27 +176,31 @@ export const make = (options: {
     if (room.free > 0) {
       lastOldestMs = lastOrderedMs
     }
+    const rooms = limits.rooms()
     const { answer, jobs } = yield* ask(
       (lease) =>
         store.claim({
-          ...request(lease, room, room.want),
+          ...request(lease, room, room.want, rooms),
           ...(onlyReadyForMs === null ? {} : { readyForMs: onlyReadyForMs })
         }),
       (answer) => answer,
       false
     )
     hungry = answer === null || jobs.length >= room.want || jobs.some(isSuspect) || (jobs.length > 1 && isLarge(jobs))
+    limits.claimed(rooms, answer === null ? null : jobs, !hungry && onlyReadyForMs === null)
     nextPollMs = now() + pollMs * (0.75 + (yield* Random.next) / 2)
   })
 
   /** The next free slot for the oldest ready job, whatever was delivered or claimed ahead. */
   const claimOldest = Effect.fnUntraced(function*(room: Room) {
     lastOldestMs = now()
-    const { jobs } = yield* ask(
-      (lease) => store.claim(request(lease, { ...room, free: 1 }, 1)),
+    const rooms = limits.rooms()
+    const { answer, jobs } = yield* ask(
+      (lease) => store.claim(request(lease, { ...room, free: 1 }, 1, rooms)),
       (answer) => answer,
       true
     )
+    limits.claimed(rooms, answer === null ? null : jobs, false)
     // Where one had lost leases others may have too, and only here do they get in while there is no slot to spare.
     if (jobs.some(isSuspect)) {
       lastOldestMs = Number.NEGATIVE_INFINITY
@@ -201,7 +210,7 @@ export const make = (options: {
   const claimDelivered = Effect.fnUntraced(function*(room: Room) {
     const ids = deliveries.next(room.want)
     const { answer, jobs } = yield* ask(
-      (lease) => store.claimIds({ ...request(lease, room, room.want), ids }),
+      (lease) => store.claimIds({ ...request(lease, room, room.want, limits.rooms()), ids }),
       ({ claimed }) => claimed,
       false
     )
@@ -216,12 +225,19 @@ export const make = (options: {
       yield* Effect.ignore(options.delayed.schedule(answer.notYetDue))
     }
     deliveries.drop(ids.filter((id) => !taken.has(id)))
+    if (limits.someRoom(answer.inOrder)) {
+      woken = true
+    }
   })
 
   /** How long to wait before looking again. */
   const round = Effect.gen(function*() {
     const room = slots.room()
     const atMs = now()
+    if (!limits.known()) {
+      // Nobody could say how much of a queue is too much.
+      return lookUpMs
+    }
     if (room.want === 0 || options.full()) {
       yield* options.loop.beat
       return lookUpMs

@@ -37,6 +37,9 @@ export interface HeldJob {
   phase: "waiting" | "running" | "ended"
 }
 
+/** Whether its ending is still to be recorded. */
+export const isHeld = (held: HeldJob): boolean => held.lease.jobs.get(held.claim.id) === held
+
 export interface Ended {
   readonly id: LeaseId
   readonly registered: boolean
@@ -106,7 +109,7 @@ export const make = (options: {
       return lease
     },
     forget: (held) => {
-      if (held.lease.jobs.get(held.claim.id) === held) {
+      if (isHeld(held)) {
         held.lease.jobs.delete(held.claim.id)
         closeIfEmpty(held.lease)
       }

@@ -19,7 +19,10 @@ const client = Effect.map(ServerAddress, ({ port }) => ApiClient.make(port))
 const routes = Object.values(Api.groups).flatMap((group) =>
   Object.values(group.endpoints).map((endpoint) => ({
     method: endpoint.method as string,
-    path: endpoint.path.replace(/(.)\/$/, "$1").replace(":id", "0190b0c0-0000-7000-8000-000000000000")
+    path: endpoint.path.replace(/(.)\/$/, "$1").replace(":id", "0190b0c0-0000-7000-8000-000000000000").replace(
+      ":name",
+      "none"
+    )
   }))
 )
 
@@ -82,7 +85,7 @@ it.layer(Subject.layer(), { excludeTestServices: true })("HTTP server", (it) => 
         assert.include(text, `"${code}"`)
       }
       for (const { method, path } of routes) {
-        const template = path.replace("0190b0c0-0000-7000-8000-000000000000", "{id}")
+        const template = path.replace("0190b0c0-0000-7000-8000-000000000000", "{id}").replace("/none", "/{name}")
         assert.isDefined(body.paths[template]?.[method.toLowerCase()], `${method} ${template}`)
       }
       // Every reference leads somewhere.

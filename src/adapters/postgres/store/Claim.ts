@@ -8,9 +8,10 @@
  */
 import { Clock, Effect } from "effect"
 import { suspectLosses } from "../../../domain/Claim.ts"
+import type { Queue } from "../../../domain/Job.ts"
 import type { JobId } from "../../../domain/JobId.ts"
 import type { ClaimRequest, JobStore } from "../../../ports/JobStore.ts"
-import { type Database, long, texts, uuids } from "../Database.ts"
+import { type Database, ints, long, texts, uuids } from "../Database.ts"
 import * as Sql from "./ClaimSql.ts"
 import { orUnavailable, toClaimedJob } from "./Rows.ts"
 
@@ -33,6 +34,8 @@ interface Start {
 /** A claim that outlived its lease would run jobs that are lost already. */
 const deadlineMs = (request: ClaimRequest) => Math.max(50, Math.min(3_000, Math.floor(request.leaseMs * 0.8)))
 
+const limited = ({ rooms = [] }: ClaimRequest) => rooms.length === 0 ? null : texts(rooms.map(({ queue }) => queue))
+
 /** What the column can hold. */
 const lossesMax = 32_768
 
@@ -54,16 +57,20 @@ export const make = (db: Database["Service"]): Pick<JobStore["Service"], "claim"
     if (request.limit <= 0 || request.types.length === 0) return []
     const routes = `${request.types.join(" ")}|${request.queues?.join(" ") ?? "*"}`
     const nanos = yield* Clock.monotonicTimeNanos
-    // The safety nets look for what others overlooked, so they always walk from the start.
-    const known = request.readyForMs === undefined ? starts.get(routes) : undefined
+    const rooms = request.rooms ?? []
+    // The safety nets look for what others overlooked, so they always walk from the start; and where queues have a
+    // limit, what was passed over for want of room is below what was taken.
+    const walks = request.readyForMs !== undefined || rooms.length > 0
+    const known = walks ? undefined : starts.get(routes)
     const start = known !== undefined && nanos - known.walkedNanos < fullWalkEveryNanos ? known : null
-    const rows = yield* db.query<Sql.RankedRow>("hot", Sql.claim, [
+    const rows = yield* db.query<Sql.RankedRow>("hot", rooms.length > 0 ? Sql.claimWithRooms : Sql.claim, [
       ...parameters(request),
       start?.rank ?? rankMin,
-      request.readyForMs === undefined ? null : String(request.readyForMs)
+      request.readyForMs === undefined ? null : String(request.readyForMs),
+      ...(rooms.length > 0 ? [texts(rooms.map(({ queue }) => queue)), ints(rooms.map(({ room }) => room))] : [])
     ], { deadlineMs: deadlineMs(request) }).pipe(orUnavailable("claim"))
     const [first] = rows
-    if (request.readyForMs === undefined) {
+    if (!walks) {
       if (first !== undefined && rows.length >= request.limit) {
         if (starts.size >= startMax) starts.clear()
         starts.set(routes, { rank: String(first.rank - graceMs), walkedNanos: start?.walkedNanos ?? nanos })
@@ -74,25 +81,29 @@ export const make = (db: Database["Service"]): Pick<JobStore["Service"], "claim"
     return rows.map(toClaimedJob)
   })
 
-  const waiting = (ids: ReadonlyArray<JobId>) => db.query<Sql.WaitingRow>("hot", Sql.notYetDue, [uuids(ids)])
+  const left = (request: ClaimRequest, ids: ReadonlyArray<JobId>) =>
+    db.query<Sql.LeftRow>("hot", Sql.left, [uuids(ids), texts(request.types), limited(request)])
 
   const claimIds: JobStore["Service"]["claimIds"] = (request) =>
     Effect.gen(function*() {
       if (request.limit <= 0 || request.types.length === 0 || request.ids.length === 0) {
-        return { claimed: [], notYetDue: [] }
+        return { claimed: [], notYetDue: [], inOrder: [] }
       }
-      const rows = yield* db.query<Sql.RankedRow>("hot", Sql.claimIds, [...parameters(request), uuids(request.ids)], {
-        deadlineMs: deadlineMs(request)
-      })
+      const rows = yield* db.query<Sql.RankedRow>("hot", Sql.claimIds, [
+        ...parameters(request),
+        uuids(request.ids),
+        limited(request)
+      ], { deadlineMs: deadlineMs(request) })
       const taken = new Set(rows.map((row) => row.id))
       const rest = request.ids.filter((id) => !taken.has(id))
       // The claim stands whatever becomes of this look; an id it does not answer for is found by the scan of what waits.
-      const later: ReadonlyArray<Sql.WaitingRow> = rest.length === 0
+      const others: ReadonlyArray<Sql.LeftRow> = rest.length === 0
         ? []
-        : yield* rows.length === 0 ? waiting(rest) : Effect.orElseSucceed(waiting(rest), () => [])
+        : yield* rows.length === 0 ? left(request, rest) : Effect.orElseSucceed(left(request, rest), () => [])
       return {
         claimed: rows.map(toClaimedJob),
-        notYetDue: later.map((row) => ({ id: row.id as JobId, runAtMs: row.wait_ms }))
+        notYetDue: others.flatMap(({ id, wait_ms }) => wait_ms === null ? [] : [{ id: id as JobId, runAtMs: wait_ms }]),
+        inOrder: [...new Set(others.flatMap(({ in_order }) => in_order === null ? [] : [in_order as Queue]))]
       }
     }).pipe(orUnavailable("claimIds"))
 

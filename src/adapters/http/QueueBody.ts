@@ -1,0 +1,108 @@
+/** Reads what is said about queues, strictly, and says which field is wrong; and a queue as JSON. */
+import { namePattern, type Queue } from "../../domain/Job.ts"
+import { concurrencyMax, type QueueSettings } from "../../domain/QueueSettings.ts"
+import * as Rank from "../../domain/Rank.ts"
+import type { QueueView } from "../../ports/Queues.ts"
+import * as ApiError from "./ApiError.ts"
+import { queuesLimitDefault, queuesLimitMax, strict } from "./QueuesApi.ts"
+import * as SubmitBody from "./SubmitBody.ts"
+
+const fields = ["paused", "concurrency", "step_ms"]
+
+const wrong = (field: string, rule: string) => ApiError.make("invalid_field", `${field} ${rule}`, field)
+
+const isWhole = (value: unknown, minimum: number, maximum: number): value is number =>
+  typeof value === "number" && Number.isInteger(value) && value >= minimum && value <= maximum
+
+export const decode = (text: string): Partial<QueueSettings> | ApiError.ApiError => {
+  const parsed = SubmitBody.parse(text)
+  if (parsed instanceof ApiError.ApiError) {
+    return parsed
+  }
+  const { value } = parsed
+  if (typeof value !== "object" || value === null || Array.isArray(value)) {
+    return ApiError.make("invalid_body", `The body must be a JSON object with some of: ${fields.join(", ")}.`)
+  }
+  const change: { paused?: boolean; concurrency?: number | null; stepMs?: number } = {}
+  for (const [field, given] of Object.entries(value)) {
+    switch (field) {
+      case "paused":
+        if (typeof given !== "boolean") return wrong(field, "must be true or false")
+        change.paused = given
+        break
+      case "concurrency":
+        if (given !== null && !isWhole(given, 1, concurrencyMax)) {
+          return wrong(
+            field,
+            `must be a whole number from 1 to ${concurrencyMax}, or null for no limit; to stop it, pause`
+          )
+        }
+        change.concurrency = given
+        break
+      case "step_ms":
+        if (given !== strict && !isWhole(given, 0, Rank.stepMaxMs)) {
+          return wrong(field, `must be a whole number from 0 to ${Rank.stepMaxMs}, or "${strict}"`)
+        }
+        change.stepMs = given === strict ? Rank.stepMaxMs : given
+        break
+      default: {
+        const shown = field.slice(0, 100)
+        return ApiError.make("unknown_field", `${shown} is not said of a queue; it has: ${fields.join(", ")}.`, shown)
+      }
+    }
+  }
+  return change
+}
+
+export const nameOf = (text: string): Queue | ApiError.ApiError =>
+  namePattern.test(text)
+    ? text as Queue
+    : ApiError.make(
+      "invalid_field",
+      "name must be 1 to 128 characters of A-Z a-z 0-9 . _ : -, beginning with a letter or digit",
+      "name"
+    )
+
+export interface ListQuery {
+  readonly limit: number
+  readonly after: Queue | null
+}
+
+/** Opaque to the caller. */
+export const cursorOf = (last: Queue): string => Buffer.from(`q.${last}`).toString("base64url")
+
+const parameters = new Set(["limit", "cursor"])
+
+export const parseList = (url: string): ListQuery | ApiError.ApiError => {
+  const query = new URLSearchParams(url.includes("?") ? url.slice(url.indexOf("?") + 1) : "")
+  for (const name of query.keys()) {
+    const shown = name.slice(0, 100)
+    if (!parameters.has(name)) {
+      return ApiError.make("unknown_field", `${shown} is not a parameter of this list.`, shown)
+    }
+    if (query.getAll(name).length > 1) {
+      return wrong(name, "must be given once")
+    }
+  }
+  const limit = query.get("limit") ?? String(queuesLimitDefault)
+  if (!/^[0-9]{1,9}$/.test(limit) || !isWhole(Number(limit), 1, queuesLimitMax)) {
+    return wrong("limit", `must be a whole number from 1 to ${queuesLimitMax}`)
+  }
+  const cursor = query.get("cursor")
+  if (cursor === null) {
+    return { limit: Number(limit), after: null }
+  }
+  const after = Buffer.from(cursor.slice(0, 400), "base64url").toString("latin1").slice(2)
+  return namePattern.test(after) && cursorOf(after as Queue) === cursor
+    ? { limit: Number(limit), after: after as Queue }
+    : wrong("cursor", "must be the next_cursor of an earlier page")
+}
+
+export const toJson = (queue: QueueView) => ({
+  name: queue.name,
+  paused: queue.paused,
+  concurrency: queue.concurrency,
+  step_ms: queue.stepMs === Rank.stepMaxMs ? strict : queue.stepMs,
+  created_at_ms: queue.createdAtMs,
+  jobs: queue.byState
+})

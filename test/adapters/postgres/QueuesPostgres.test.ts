@@ -1,0 +1,127 @@
+import { assert, it } from "@effect/vitest"
+import { Effect, Fiber, Layer, Queue } from "effect"
+import * as Database from "../../../src/adapters/postgres/Database.ts"
+import * as JobStorePostgres from "../../../src/adapters/postgres/JobStorePostgres.ts"
+import * as QueuesPostgres from "../../../src/adapters/postgres/QueuesPostgres.ts"
+import { wakeChannel } from "../../../src/adapters/postgres/store/Rows.ts"
+import { Queue as QueueName } from "../../../src/domain/Job.ts"
+import * as Rank from "../../../src/domain/Rank.ts"
+import { Queues } from "../../../src/ports/Queues.ts"
+import * as Steps from "../../contracts/JobStoreContractSteps.ts"
+import * as QueuesContract from "../../contracts/QueuesContract.ts"
+import * as Clock from "../../support/Clock.ts"
+import { eventually } from "../../support/Eventually.ts"
+import * as Ids from "../../support/Ids.ts"
+import * as Jobs from "../../support/Jobs.ts"
+import * as Postgres from "../../support/Postgres.ts"
+import * as Rows from "../../support/Rows.ts"
+
+const ports = Layer.merge(
+  JobStorePostgres.layer({ wake: true, keyTtlMs: 60_000 }),
+  QueuesPostgres.layer({ wake: true })
+)
+
+QueuesContract.suite("postgres", Layer.provide(ports, Postgres.layer), { pass: Clock.wait })
+
+const pausedOf = (queue: string) =>
+  Effect.map(
+    Rows.query(`SELECT paused FROM deadman.route WHERE queue = $1::text ORDER BY id`, [queue]),
+    (rows) => rows.map((row) => row["paused"])
+  )
+
+it.layer(Layer.provideMerge(ports, Postgres.layer), { excludeTestServices: true, timeout: "60 seconds" })(
+  "QueuesPostgres",
+  (it) => {
+    it.effect("a route that is added beside a pause is born paused, whichever of the two is first", () =>
+      Effect.gen(function*() {
+        const database = yield* Database.Database
+        const queues = yield* Queues
+        for (let round = 0; round < 5; round++) {
+          const queue = yield* Jobs.freshQueue
+          // Somebody's transaction has added the route and stays open for a while.
+          const adding = yield* Effect.forkChild(database.transaction("hot", (session) =>
+            Effect.gen(function*() {
+              yield* session.query(`INSERT INTO deadman.route (type, queue) VALUES ('slow', $1::text)`, [queue])
+              yield* Effect.sleep(100)
+            })))
+          yield* Effect.sleep(round * 20)
+          yield* Effect.all([
+            queues.put(queue, { paused: true }),
+            Effect.forEach(["a", "b", "c"], (type) => Rows.route(type, queue), { concurrency: 3 })
+          ], { concurrency: 2 })
+          yield* Fiber.join(adding)
+          assert.deepStrictEqual(yield* pausedOf(queue), [true, true, true, true], `round ${round}`)
+        }
+      }))
+
+    it.effect("a put waits for a route that an open transaction adds, fails in time, and may be repeated", () =>
+      Effect.gen(function*() {
+        const database = yield* Database.Database
+        const queues = yield* Queues
+        const queue = yield* Jobs.freshQueue
+        const adding = yield* Effect.forkChild(
+          database.transaction("handler", (session) =>
+            Effect.andThen(
+              session.query(`INSERT INTO deadman.route (type, queue) VALUES ('slow', $1::text)`, [queue]),
+              Effect.sleep("3 seconds")
+            ))
+        )
+        yield* Effect.sleep(100)
+        const failed = yield* Effect.flip(queues.put(queue, { paused: true })).pipe(Effect.timeout("2500 millis"))
+        assert.strictEqual(failed._tag, "QueuesUnavailable")
+        yield* Fiber.join(adding)
+        assert.isTrue((yield* queues.put(queue, { paused: true })).queue.paused)
+        assert.deepStrictEqual(yield* pausedOf(queue), [true])
+      }))
+
+    it.effect("a put tells the workers, of limits and of what may be claimed again", () =>
+      Effect.gen(function*() {
+        const database = yield* Database.Database
+        const queues = yield* Queues
+        const heard: Array<string> = []
+        const listening = yield* database.listen(wakeChannel)
+        yield* Effect.forkScoped(Effect.forever(Effect.map(
+          Queue.take(listening.notifications),
+          ({ payload }) => heard.push(payload)
+        )))
+        const { announced } = yield* queues.put(yield* Jobs.freshQueue, { concurrency: 1 })
+        assert.isTrue(announced)
+        yield* eventually("both wakes", Effect.sync(() => heard.includes("q") && heard.includes("r")))
+      }))
+
+    it.effect("what a statement stored that began before the put is found by a second walk", () =>
+      Effect.gen(function*() {
+        const queues = yield* Queues
+        const queue = QueueName.make(`q-${Ids.leaseId()}`)
+        const job = yield* Steps.submitted({ queue, priority: 7 })
+        yield* queues.put(queue, { stepMs: Rank.stepMaxMs })
+        const walk = eventually(
+          "a walk is over",
+          Effect.map(queues.rerank(100), ({ againInMs }) => againInMs !== 0)
+        )
+        yield* walk
+        // As such a statement leaves it: by the step that was.
+        const misplace = Rows.query(
+          `UPDATE deadman.job SET rank = run_at_ms - priority * 60000 WHERE id = $1::uuid`,
+          [job.id]
+        )
+        yield* misplace
+        yield* walk
+        const wrong = Rows.query(
+          `SELECT 1 FROM deadman.job WHERE id = $1::uuid AND rank <> run_at_ms - priority * ${Rank.stepMaxMs}`,
+          [job.id]
+        )
+        assert.lengthOf(yield* wrong, 1)
+        // Long enough after the put for no such statement to be under way.
+        yield* Rows.query(`UPDATE deadman.queue SET stepped_at_ms = stepped_at_ms - 10000 WHERE name = $1::text`, [
+          queue
+        ])
+        yield* walk
+        assert.lengthOf(yield* wrong, 0)
+        assert.deepStrictEqual(
+          yield* Rows.query(`SELECT stepped_at_ms FROM deadman.queue WHERE name = $1::text`, [queue]),
+          [{ stepped_at_ms: null }]
+        )
+      }))
+  }
+)
