@@ -4,7 +4,7 @@ import { concurrencyMax, type QueueSettings } from "../../domain/QueueSettings.t
 import * as Rank from "../../domain/Rank.ts"
 import type { QueueView } from "../../ports/Queues.ts"
 import * as ApiError from "./ApiError.ts"
-import { queuesLimitDefault, queuesLimitMax, strict } from "./QueuesApi.ts"
+import { queuesLimitDefault, queuesLimitMax, strict } from "./QueueApi.ts"
 import * as SubmitBody from "./SubmitBody.ts"
 
 const fields = ["paused", "concurrency", "step_ms"]
