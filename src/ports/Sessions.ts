@@ -21,10 +21,14 @@ export class SessionsUnavailable extends Schema.TaggedError<SessionsUnavailable>
   }
 }
 
+/** In front of the names that workers elsewhere give themselves: no process of ours is called so. */
+export const guestPrefix = "http:"
+
 export interface Session {
   /** Random per boot. */
   readonly name: string
-  readonly role: "server" | "worker"
+  /** `http`: a worker elsewhere, reported by the server that it talks to. */
+  readonly role: "server" | "worker" | "http"
   readonly version: string
   readonly handlers: ReadonlyArray<string>
   readonly slots: number

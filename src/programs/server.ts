@@ -23,6 +23,7 @@ import * as Main from "./Main.ts"
 import * as Loops from "./process/Loops.ts"
 import * as Stopping from "./process/Stopping.ts"
 import * as Variables from "./process/Variables.ts"
+import * as RemoteWorkers from "./remote/RemoteWorkers.ts"
 import * as Presence from "./server/Presence.ts"
 import * as StatusView from "./server/StatusView.ts"
 import * as GroupCommit from "./submit/GroupCommit.ts"
@@ -88,7 +89,7 @@ const Program = Layer.unwrap(Effect.gen(function*() {
     Layer.provideMerge(Keeper.layer.pipe(Layer.provide(KeeperConfig.layer(keeper)))),
     Layer.provideMerge(Server.layer({ host, port, token })),
     Layer.provideMerge(StatusView.layer),
-    Layer.provideMerge(GroupCommit.layer),
+    Layer.provideMerge(Layer.merge(GroupCommit.layer, RemoteWorkers.layer)),
     // Below what counts, so that its last report holds the last submits and reclaims.
     Layer.provideMerge(slots === 0 ? Presence.layer : Layer.empty),
     Layer.provideMerge(identity),

@@ -20,6 +20,7 @@ import {
 } from "../../domain/Job.ts"
 import { DeadReason, JobState } from "../../domain/JobState.ts"
 import { always, controlErrors, Count, ErrorBody, submitErrors } from "./ApiShapes.ts"
+import { Workers } from "./WorkersApi.ts"
 
 export const listLimitDefault = 50
 export const listLimitMax = 500
@@ -124,7 +125,7 @@ const StatsBody = Schema.Struct({
   }),
   workers: Schema.Array(Schema.Struct({
     name: Schema.String,
-    role: Schema.Literals(["server", "worker"]),
+    role: Schema.Literals(["server", "worker", "http"]),
     version: Schema.String,
     handlers: Schema.Array(Schema.String),
     slots: Schema.Int,
@@ -212,7 +213,7 @@ export class System extends HttpApiGroup.make("system", { topLevel: true }).add(
     .annotate(OpenApi.Description, "Whether each loop has made progress and the services answer.")
 ) {}
 
-export class Api extends HttpApi.make("deadman").add(Jobs).add(System).annotateMerge(OpenApi.annotations({
+export class Api extends HttpApi.make("deadman").add(Jobs).add(Workers).add(System).annotateMerge(OpenApi.annotations({
   title: "Deadman",
   description: "A distributed job scheduler. JSON in snake_case; every timestamp is milliseconds since the epoch.",
   // The token is asked for by the guard in front of every route, so no single endpoint declares it.

@@ -12,6 +12,7 @@ import { HttpApiBuilder, HttpApiError } from "effect/http-api"
 import * as Http from "node:http"
 import type { AddressInfo, Socket } from "node:net"
 import type { JobStore } from "../../ports/JobStore.ts"
+import type { RemoteWorkers } from "../../ports/RemoteWorkers.ts"
 import { Status } from "../../ports/Status.ts"
 import { Submitter } from "../../ports/Submitter.ts"
 import type { Transport } from "../../ports/Transport.ts"
@@ -25,6 +26,7 @@ import * as ListQuery from "./ListQuery.ts"
 import * as Reply from "./Reply.ts"
 import * as Routes from "./Routes.ts"
 import * as SystemHandlers from "./SystemHandlers.ts"
+import * as WorkersHandlers from "./WorkersHandlers.ts"
 
 export interface Options {
   readonly host: string
@@ -54,7 +56,7 @@ const lingerMs = 1_000
 const app = Layer.mergeAll(
   HttpApiBuilder.layer(Api, { openapiPath: "/openapi.json" }),
   DocsPage.layer
-).pipe(Layer.provide([JobsHandlers.layer, SystemHandlers.layer]))
+).pipe(Layer.provide([JobsHandlers.layer, SystemHandlers.layer, WorkersHandlers.layer]))
 
 const routes = Routes.routesOf(Api, more)
 
@@ -195,7 +197,8 @@ const make = Effect.fnUntraced(function*(options: Options) {
     const isPost = request.method === "POST"
     if (status.isStopping()) {
       response.setHeader("connection", "close")
-      if (isPost && Guard.pathOf(request.url ?? "").startsWith("/jobs")) {
+      // What takes in new work or hands it out ends; heartbeats and outcomes are answered to the last.
+      if (isPost && /^\/(jobs|workers\/claims)/.test(Guard.pathOf(request.url ?? ""))) {
         fail(request, response, ApiError.stopping)
         return
       }
@@ -215,5 +218,5 @@ const make = Effect.fnUntraced(function*(options: Options) {
 
 export const layer = (
   options: Options
-): Layer.Layer<ServerAddress, ServerFailed, JobStore | Submitter | Status | Transport> =>
+): Layer.Layer<ServerAddress, ServerFailed, JobStore | RemoteWorkers | Submitter | Status | Transport> =>
   Layer.effect(ServerAddress, make(options)).pipe(Layer.provide(NodeHttpServer.layerHttpServices))

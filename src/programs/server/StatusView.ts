@@ -8,7 +8,7 @@ import { Clock, Context, Deferred, Effect, Layer, Metric, Option } from "effect"
 import type { JobState } from "../../domain/JobState.ts"
 import { jobStates } from "../../domain/JobState.ts"
 import { type Counts, JobStore } from "../../ports/JobStore.ts"
-import { type ListedSession, Sessions } from "../../ports/Sessions.ts"
+import { guestPrefix, type ListedSession, Sessions } from "../../ports/Sessions.ts"
 import { type Readiness, type Stats, Status, StatusUnavailable } from "../../ports/Status.ts"
 import { Loops } from "../process/Loops.ts"
 import * as Meters from "../process/Meters.ts"
@@ -122,7 +122,9 @@ const make = Effect.gen(function*() {
       ...identity,
       counts: latest.counts,
       counters,
-      workers: latest.sessions,
+      workers: latest.sessions.map((session) =>
+        session.role === "http" ? { ...session, name: session.name.slice(guestPrefix.length) } : session
+      ),
       unhandled: latest.unhandled.unhandled
     }
     return answer

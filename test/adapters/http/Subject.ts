@@ -3,12 +3,17 @@ import { Layer, type Redacted } from "effect"
 import * as Server from "../../../src/adapters/http/Server.ts"
 import * as DelayedJobsMemory from "../../../src/adapters/memory/DelayedJobsMemory.ts"
 import * as JobStoreMemory from "../../../src/adapters/memory/JobStoreMemory.ts"
+import * as LeaseRegisterMemory from "../../../src/adapters/memory/LeaseRegisterMemory.ts"
 import * as SessionsMemory from "../../../src/adapters/memory/SessionsMemory.ts"
 import * as TransportMemory from "../../../src/adapters/memory/TransportMemory.ts"
 import * as JobStorePostgres from "../../../src/adapters/postgres/JobStorePostgres.ts"
+import * as LeaseRegisterPostgres from "../../../src/adapters/postgres/LeaseRegisterPostgres.ts"
 import type { JobStore } from "../../../src/ports/JobStore.ts"
+import type { LeaseRegister } from "../../../src/ports/LeaseRegister.ts"
+import * as Flagged from "../../../src/programs/process/Flagged.ts"
 import * as Loops from "../../../src/programs/process/Loops.ts"
 import * as Stopping from "../../../src/programs/process/Stopping.ts"
+import * as RemoteWorkers from "../../../src/programs/remote/RemoteWorkers.ts"
 import * as StatusView from "../../../src/programs/server/StatusView.ts"
 import * as GroupCommit from "../../../src/programs/submit/GroupCommit.ts"
 import * as FaultyStore from "../../support/FaultyStore.ts"
@@ -28,7 +33,7 @@ const identity = Layer.succeed(StatusView.Identity, {
   adapters: { JobStore: "memory" }
 })
 
-const over = <A>(store: Layer.Layer<A | JobStore>, options: Options) =>
+const over = <A>(store: Layer.Layer<A | JobStore | LeaseRegister>, options: Options) =>
   Server.layer({
     host: options.host ?? "127.0.0.1",
     port: 0,
@@ -37,8 +42,8 @@ const over = <A>(store: Layer.Layer<A | JobStore>, options: Options) =>
     ...(options.requestMs === undefined ? {} : { requestMs: options.requestMs })
   }).pipe(
     Layer.provideMerge(StatusView.layer),
-    Layer.provideMerge(GroupCommit.layer),
-    Layer.provideMerge(store),
+    Layer.provideMerge(Layer.merge(GroupCommit.layer, RemoteWorkers.layer)),
+    Layer.provideMerge(Layer.provideMerge(Flagged.layer, store)),
     Layer.provideMerge(Layer.mergeAll(
       TransportMemory.layer,
       DelayedJobsMemory.layer,
@@ -49,16 +54,19 @@ const over = <A>(store: Layer.Layer<A | JobStore>, options: Options) =>
     ))
   )
 
-export const layer = (options: Options = {}) => over(options.store ?? JobStoreMemory.layer, options)
+export const layer = (options: Options = {}) =>
+  over(Layer.merge(options.store ?? JobStoreMemory.layer, LeaseRegisterMemory.layer), options)
 
 /** Over a fresh database of the run's Postgres. */
 export const layerPostgres = (options: Options = {}) =>
   over(
-    JobStorePostgres.layer({ wake: true, keyTtlMs: 86_400_000 }).pipe(Layer.provide(Postgres.layer)),
+    Layer.merge(JobStorePostgres.layer({ wake: true, keyTtlMs: 86_400_000 }), LeaseRegisterPostgres.layer).pipe(
+      Layer.provide(Postgres.layer)
+    ),
     options
   )
 
 /** What is true whatever the store. */
 export const both = [["memory", layer()], ["postgres", layerPostgres()]] as const
 
-export const layerFaulty = (options: Options = {}) => over(FaultyStore.layer, options)
+export const layerFaulty = (options: Options = {}) => over(Layer.merge(FaultyStore.layer, LeaseRegisterMemory.layer), options)
