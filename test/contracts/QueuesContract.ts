@@ -212,6 +212,34 @@ export const suite = <E>(
         assert.deepStrictEqual(inOrder, [queue])
       }))
 
+    it.effect("4: rooms of a worker are what its limits leave beside the jobs that run under its name", () =>
+      Effect.gen(function*() {
+        const queues = yield* Queues
+        const [one, two] = [yield* fresh, yield* fresh]
+        const [ada, grace] = [yield* Jobs.freshKey, yield* Jobs.freshKey]
+        const roomsOf = (worker: string) =>
+          Effect.map(
+            queues.roomsOf(worker),
+            (rooms) => [one, two].map(({ queue }) => rooms.find((room) => room.queue === queue)?.room ?? null)
+          )
+        yield* queues.put(one.queue, { concurrency: 3 })
+        yield* Steps.submittedAll(5, one)
+        yield* Steps.submittedAll(2, two)
+        assert.deepStrictEqual(yield* roomsOf(ada), [3, null])
+        const lease = yield* Jobs.freshLease
+        const [first] = yield* Steps.take(one, { worker: ada, limit: 2, lease })
+        yield* Steps.take(two, { worker: ada })
+        yield* Steps.take(one, { worker: grace, limit: 2 })
+        assert.deepStrictEqual(yield* roomsOf(ada), [1, null])
+        yield* queues.put(one.queue, { concurrency: 1 })
+        assert.deepStrictEqual(yield* roomsOf(ada), [0, null])
+        yield* Steps.settled(Steps.claimOf(lease, first!), "complete")
+        yield* queues.put(one.queue, { concurrency: 2 })
+        assert.deepStrictEqual(yield* roomsOf(ada), [1, null])
+        yield* queues.put(one.queue, { concurrency: null })
+        assert.deepStrictEqual(yield* roomsOf(ada), [null, null])
+      }))
+
     it.effect("5: by id nothing is taken that has a priority or whose queue has a step of its own", () =>
       Effect.gen(function*() {
         const queues = yield* Queues

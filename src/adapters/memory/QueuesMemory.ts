@@ -65,7 +65,17 @@ const make = Effect.map(SharedTables, (tables) => {
       return { jobs: misplaced.length, againInMs: null }
     })
 
-  return Queues.of({ list, get, put, limits: Tables.at(() => limitsOf(tables)), rerank })
+  const roomsOf: Queues["Service"]["roomsOf"] = (worker) =>
+    Tables.at(() => {
+      const held = [...tables.leases.values()].filter((lease) => lease.worker === worker)
+        .flatMap((lease) => Tables.runningUnder(tables, lease))
+      return limitsOf(tables).map(({ concurrency, queue }) => ({
+        queue,
+        room: Math.max(0, concurrency - held.filter(({ submitted }) => submitted.queue === queue).length)
+      }))
+    })
+
+  return Queues.of({ list, get, put, limits: Tables.at(() => limitsOf(tables)), roomsOf, rerank })
 })
 
 /** Over the tables of a memory store. */

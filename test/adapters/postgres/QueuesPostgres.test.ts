@@ -89,6 +89,23 @@ it.layer(Layer.provideMerge(ports, Postgres.layer), { excludeTestServices: true,
         yield* eventually("both wakes", Effect.sync(() => heard.includes("q") && heard.includes("r")))
       }))
 
+    it.effect("a full claim that has passed over a queue for want of room does not hide it from the next", () =>
+      Effect.gen(function*() {
+        const { queue, type } = yield* Effect.all({ queue: Jobs.freshQueue, type: Jobs.freshType })
+        const passed = yield* Steps.submitted({ queue, type })
+        // Far below where the next claim would begin.
+        yield* Rows.query(
+          `UPDATE deadman.job SET rank = rank - 60000, run_at_ms = run_at_ms - 60000 WHERE id = $1::uuid`,
+          [passed.id]
+        )
+        yield* Steps.submittedAll(10, { type })
+        const take = (room: number) =>
+          Effect.map(Steps.take({ type }, { limit: 3, rooms: [{ queue, room }] }), Steps.idsOf)
+        assert.lengthOf(yield* take(0), 3)
+        assert.lengthOf(yield* take(0), 3)
+        assert.include(yield* take(1), passed.id)
+      }))
+
     it.effect("what a statement stored that began before the put is found by a second walk", () =>
       Effect.gen(function*() {
         const queues = yield* Queues
