@@ -8,6 +8,7 @@ import { Schema } from "effect"
 import type { Backoff } from "./Backoff.ts"
 import type { JobId } from "./JobId.ts"
 import type { DeadReason, JobState } from "./JobState.ts"
+import type { Unique } from "./Unique.ts"
 
 /** Letters, digits and `. _ : -`, so that a name is safe in logs, metrics, Redis keys and topic names. */
 export const namePattern = /^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$/
@@ -42,6 +43,10 @@ export const InstantMs = Schema.Int.check(Schema.isBetween({ minimum: 0, maximum
 
 export const tagMax = 32
 export const Tag = Schema.String.check(Schema.isPattern(/^[\x21-\x7e]([\x20-\x7e]{0,62}[\x21-\x7e])?$/, {
+/** A hundred years: how long one job may be kept after its end. */
+export const retainMaxMs = 3_155_760_000_000
+export const RetainMs = Schema.Int.check(Schema.isBetween({ minimum: 0, maximum: retainMaxMs }))
+
   message: "must be 1 to 64 printable ASCII characters, without a space at either end"
 }))
 export const Tags = Schema.Array(Tag).check(Schema.isMaxLength(tagMax))
@@ -78,6 +83,12 @@ export interface NewJob {
   readonly resubmittedFrom: JobId | null
 }
 
+  /** A job that nobody has claimed by then is dead. Absent or `null`: there is no such time. */
+  readonly startByMs?: number | null
+  /** How long it is kept after its end. Absent or `null`: as long as is configured. */
+  readonly retainMs?: number | null
+  /** Absent or `null`: it is stored beside any other. */
+  readonly unique?: Unique | null
 /** One failed run. */
 export interface JobError {
   readonly attempt: number
@@ -123,6 +134,9 @@ export interface Job {
   readonly timeoutMs: number | null
   readonly runAtMs: number
   readonly createdAtMs: number
+  readonly startByMs: number | null
+  readonly retainMs: number | null
+  readonly unique: Unique | null
   readonly startedAtMs: number | null
   readonly finishedAtMs: number | null
   readonly worker: string | null

@@ -34,6 +34,11 @@
  * 15. `upcoming` answers what waits for a time within the given length from now, earliest first, and changes nothing.
  * 16. `counts` is how many jobs there are, by state, type and queue, and how many are `pending`, by type. A type or
  *     queue without any may be missing.
+ * 17. A job that is unique is stored if no job stands in its way: one of its type, with the same of the fields it names,
+ *     that is young enough and in one of the states it names. Else it answers `Skipped`; `replace` cancels what waits
+ *     and takes its place, in one step. Under any concurrency one of several is stored.
+ * 18. A job with a time to start by is not claimed after it, and `expire` moves it to `dead`, unless it was claimed
+ *     before. A job with a retention of its own is kept for that, and others for what `prune` is told.
  *
  * Time is the store's own: lengths go in, instants come out. No method hangs: each has a deadline of the adapter's, and
  * then fails with `JobStoreUnavailable`. What was sent may still take effect; that is why submits carry ids, claims
@@ -65,7 +70,9 @@ export type Submitted =
   | { readonly _tag: "Replayed"; readonly id: JobId }
   /** The key is known, with another fingerprint. */
   | { readonly _tag: "KeyMismatch"; readonly id: JobId }
-  /** Somebody's open transaction holds the key. Perhaps later. */
+  /** It is unique, and this job stands in its way. A key it came with is that job's now. */
+  | { readonly _tag: "Skipped"; readonly id: JobId }
+  /** Somebody's open transaction holds the key, or what must be unique. Perhaps later. */
   | { readonly _tag: "KeyLocked" }
   /** The store cannot hold this entry, however often it is asked. */
   | { readonly _tag: "Refused"; readonly message: string }
@@ -225,6 +232,11 @@ export interface Pruned {
   readonly more: boolean
 }
 
+export interface Expired {
+  readonly jobs: number
+  readonly nextInMs: number | null
+}
+
 type Answer<A> = Effect.Effect<A, JobStoreUnavailable>
 
 export class JobStore extends Context.Service<JobStore, {
@@ -283,3 +295,5 @@ export class JobStore extends Context.Service<JobStore, {
     readonly limit: number
   }) => Answer<Pruned>
 }>()("deadman/ports/JobStore") {}
+  /** Ends what was not started in time. Answers how many, and how long until the next one; `null` where none waits. */
+  readonly expire: (limit: number) => Answer<Expired>

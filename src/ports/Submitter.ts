@@ -26,6 +26,8 @@ export type Answered =
   /** `job` is `null` if it was pruned while its key lives. */
   | { readonly _tag: "Replayed"; readonly id: JobId; readonly job: Job | null }
   | { readonly _tag: "KeyMismatch"; readonly id: JobId }
+  /** It is unique, and this job stands in its way. */
+  | { readonly _tag: "Skipped"; readonly id: JobId; readonly job: Job }
   | { readonly _tag: "KeyLocked" }
   | { readonly _tag: "Refused"; readonly message: string }
   | { readonly _tag: "Aborted" }

@@ -6,7 +6,7 @@
  * `Clock.adjust` moves a memory adapter's, `Clock.wait` waits for a server's, and then the adapter's own deadlines run
  * on real time too. What the laws are tested with is in `JobStoreContractSteps.ts`.
  *
- * Not reachable through the port, so tested beside the adapters: paused queues, locks of other sessions, `expire`.
+ * Not reachable through the port, so tested beside the adapters: paused queues, locks of other sessions.
  */
 import { it } from "@effect/vitest"
 import type { Layer } from "effect"
@@ -23,6 +23,8 @@ import { retentionLaws } from "./JobStoreContractRetention.ts"
 import { settleLaws } from "./JobStoreContractSettle.ts"
 import { submitLaws } from "./JobStoreContractSubmit.ts"
 
+import { termLaws } from "./JobStoreContractTerms.ts"
+import { uniqueLaws } from "./JobStoreContractUnique.ts"
 const parts = [
   submitLaws,
   keyLaws,
@@ -33,7 +35,9 @@ const parts = [
   reclaimLaws,
   controlLaws,
   readLaws,
-  retentionLaws
+  retentionLaws,
+  uniqueLaws,
+  termLaws
 ]
 
 interface Options {

@@ -24,7 +24,10 @@ export const submitLaws: Steps.Laws = (it, pass) => {
         backoff: { kind: "fixed", delay_ms: 250 },
         timeoutMs: 1_500,
         tags: ["a", "b:c"],
-        resubmittedFrom: from
+        resubmittedFrom: from,
+        startByMs: before + 3_600_000,
+        retainMs: 60_000,
+        unique: { fields: ["to"], window_ms: 1_000, states: ["running"], on_conflict: "replace" }
       })
 
       const found = yield* Steps.read(job.id)
@@ -41,6 +44,9 @@ export const submitLaws: Steps.Laws = (it, pass) => {
         maxAttempts: 3,
         backoff: { kind: "fixed", delay_ms: 250 },
         timeoutMs: 1_500,
+        startByMs: before + 3_600_000,
+        retainMs: 60_000,
+        unique: { fields: ["to"], window_ms: 1_000, states: ["running"], on_conflict: "replace" },
         runAtMs: found.createdAtMs,
         createdAtMs: found.createdAtMs,
         startedAtMs: null,

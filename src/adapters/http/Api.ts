@@ -15,10 +15,12 @@ import {
   MaxAttempts,
   Priority,
   Queue,
+  RetainMs,
   Tags,
   TimeoutMs
 } from "../../domain/Job.ts"
 import { DeadReason, JobState } from "../../domain/JobState.ts"
+import * as Unique from "../../domain/Unique.ts"
 import { always, controlErrors, Count, ErrorBody, submitErrors } from "./ApiShapes.ts"
 import { Workers } from "./WorkersApi.ts"
 
@@ -43,7 +45,23 @@ export const NewJobBody = Schema.Struct({
   backoff: Schema.optionalKey(Backoff),
   timeout_ms: Schema.optionalKey(Schema.NullOr(TimeoutMs)),
   tags: Schema.optionalKey(Tags),
-  idempotency_key: Schema.optionalKey(IdempotencyKey)
+  idempotency_key: Schema.optionalKey(IdempotencyKey),
+  start_by_ms: Schema.optionalKey(Schema.NullOr(InstantMs)).annotate({
+    description: "A job that no worker has taken by then is dead, with the reason expired"
+  }),
+  retain_ms: Schema.optionalKey(Schema.NullOr(RetainMs)).annotate({
+    description: "How long it is kept after its end; 0 deletes it soon after"
+  }),
+  unique: Schema.optionalKey(Schema.NullOr(Schema.Struct({
+    fields: Schema.optionalKey(Schema.NullOr(
+      Schema.Array(Unique.UniqueField).check(Schema.isBetweenLength(1, Unique.fieldMax))
+    )),
+    window_ms: Schema.optionalKey(Schema.NullOr(Unique.WindowMs)),
+    states: Schema.optionalKey(Schema.Array(JobState).check(Schema.isBetweenLength(1, 5))),
+    on_conflict: Schema.optionalKey(Unique.OnConflict)
+  }))).annotate({
+    description: "At most one job of the type with the same payload, or the same of these fields of it"
+  })
 }).annotate({ identifier: "NewJob" })
 
 const JobErrorBody = Schema.Struct({
@@ -84,6 +102,9 @@ export const JobBody = Schema.Struct({
   created_at_ms: Schema.Int,
   started_at_ms: Schema.NullOr(Schema.Int),
   finished_at_ms: Schema.NullOr(Schema.Int),
+  start_by_ms: Schema.NullOr(Schema.Int),
+  retain_ms: Schema.NullOr(Schema.Int),
+  unique: Schema.NullOr(Unique.Unique),
   worker: Schema.NullOr(Schema.String),
   epoch: Count,
   deliveries: Count,
@@ -159,7 +180,10 @@ export class Jobs extends HttpApiGroup.make("jobs").add(
     payload: NewJobBody,
     success: [
       JobBody.pipe(HttpApiSchema.status(201)),
-      JobBody.annotate({ description: "A recognised repeat, with Idempotent-Replayed: true" })
+      JobBody.annotate({
+        description: "A recognised repeat, with Idempotent-Replayed: true; or, with Deadman-Unique: skipped, the job " +
+          "that stands in the way of a unique one"
+      })
     ],
     error: submitErrors
   }).annotate(OpenApi.Description, "Submits a job. A 2xx is given after the commit."),

@@ -37,6 +37,9 @@ export const toJson = (job: Job) => ({
   max_attempts: job.maxAttempts,
   backoff: job.backoff,
   timeout_ms: job.timeoutMs,
+  start_by_ms: job.startByMs,
+  retain_ms: job.retainMs,
+  unique: job.unique,
   run_at_ms: job.runAtMs,
   created_at_ms: job.createdAtMs,
   started_at_ms: job.startedAtMs,
@@ -68,7 +71,8 @@ export const createdText = (
     draft.tags.length === 0 ? "[]" : JSON.stringify(draft.tags)
   }` +
   `,"attempts":0,"max_attempts":${draft.maxAttempts},"backoff":${JSON.stringify(draft.backoff)}` +
-  `,"timeout_ms":${draft.timeoutMs},"run_at_ms":${stored.runAtMs},"created_at_ms":${stored.createdAtMs}` +
+  `,"timeout_ms":${draft.timeoutMs},"start_by_ms":${draft.startByMs ?? null},"retain_ms":${draft.retainMs ?? null}` +
+  `,"unique":${draft.unique === undefined ? "null" : JSON.stringify(draft.unique)},"run_at_ms":${stored.runAtMs},"created_at_ms":${stored.createdAtMs}` +
   `,"started_at_ms":null,"finished_at_ms":null,"worker":null,"epoch":0,"deliveries":0,"lease_losses":0` +
   `,"stale_writes":0,"reason":null,"result":null,"errors":[],"errors_omitted":0,"events":[],"events_omitted":0` +
   `,"resubmitted_from":${draft.resubmittedFrom === null ? "null" : `"${draft.resubmittedFrom}"`}` +

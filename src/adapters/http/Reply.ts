@@ -35,6 +35,15 @@ export const unavailable = (error: SubmitUnavailable): ApiError.ApiError => {
 }
 
 const repeatHeaders = { "idempotent-replayed": "true" }
+const skippedHeaders = { "deadman-unique": "skipped" }
+
+/** What of a job somebody else's transaction may have taken first. */
+const heldOf = (draft: JobDraft): string =>
+  draft.key !== null
+    ? "this Idempotency-Key"
+    : (draft.unique ?? null) !== null
+    ? "a job that this one must be unique with"
+    : "this type and queue, and was the first to use them"
 
 /** What a submit answers: the job, or why there is none. */
 export const submitted = (
@@ -53,8 +62,10 @@ export const submitted = (
         "idempotency_key_reused",
         "This Idempotency-Key was used for a different request. Use a new key for a new job."
       )
+    case "Skipped":
+      return { status: 200, body: JobJson.toText(answered.job), headers: skippedHeaders }
     case "KeyLocked":
-      return ApiError.make("key_locked", "An open transaction holds this Idempotency-Key. Try again in a moment.")
+      return ApiError.make("key_locked", `An open transaction holds ${heldOf(draft)}. Try again in a moment.`)
     case "Refused":
       return ApiError.make("invalid_field", `The database cannot store this job: ${answered.message}`, "payload")
     case "Aborted":

@@ -19,13 +19,16 @@ import {
   priorityMax,
   type Queue,
   queueDefault,
+  retainMaxMs,
   Tag,
   tagMax,
   timeoutMaxMs
 } from "../../domain/Job.ts"
 import * as JsonText from "../../domain/JsonText.ts"
+import type { Unique } from "../../domain/Unique.ts"
 import type { JobDraft } from "../../ports/Submitter.ts"
 import * as ApiError from "./ApiError.ts"
+import * as UniqueBody from "./UniqueBody.ts"
 
 const isTag = Schema.is(Tag)
 const isKey = Schema.is(IdempotencyKey)
@@ -48,9 +51,12 @@ const known = [
   "backoff",
   "timeout_ms",
   "tags",
-  "idempotency_key"
+  "idempotency_key",
+  "start_by_ms",
+  "retain_ms",
+  "unique"
 ]
-const reserved = new Set(["unique", "start_by_ms", "retain_ms", "key", "debounce"])
+const reserved = new Set(["key", "debounce"])
 
 const wrong = (prefix: string, field: string, rule: string) =>
   ApiError.make("invalid_field", `${prefix}${field} ${rule}`, prefix + field)
@@ -101,6 +107,8 @@ export const decode = (value: unknown, prefix: string, headerKey: string | null)
   let runAtMs: number | null = null
   let tags: ReadonlyArray<string> = []
   let key = headerKey
+  // Set only where they are sent: most jobs have none of them.
+  const terms: { startByMs?: number | null; retainMs?: number | null; unique?: Unique | null } = {}
   for (const field of Object.keys(value)) {
     const given = value[field]
     switch (field) {
@@ -137,6 +145,20 @@ export const decode = (value: unknown, prefix: string, headerKey: string | null)
         if (!Array.isArray(given) || given.length > tagMax || !given.every(isTag)) return wrong(prefix, field, tagsRule)
         tags = given
         break
+      case "start_by_ms":
+        if (given !== null && !isWhole(given, 0, instantMaxMs)) return wrong(prefix, field, whole(0, instantMaxMs))
+        terms.startByMs = given
+        break
+      case "retain_ms":
+        if (given !== null && !isWhole(given, 0, retainMaxMs)) return wrong(prefix, field, whole(0, retainMaxMs))
+        terms.retainMs = given
+        break
+      case "unique": {
+        const decoded = given === null ? null : UniqueBody.decode(given, value["payload"], `${prefix}unique`)
+        if (decoded instanceof ApiError.ApiError) return decoded
+        terms.unique = decoded
+        break
+      }
       case "idempotency_key":
         if (typeof given !== "string" || !isKey(given)) return wrong(prefix, field, keyRule)
         if (headerKey !== null && headerKey !== given) {
@@ -162,6 +184,9 @@ export const decode = (value: unknown, prefix: string, headerKey: string | null)
   if (typeof type !== "string" || !namePattern.test(type)) {
     return wrong(prefix, "type", nameRule)
   }
+  if (runAtMs !== null && runAtMs > (terms.startByMs ?? runAtMs)) {
+    return wrong(prefix, "start_by_ms", "must not be before run_at_ms")
+  }
   const payload = JSON.stringify(value["payload"] ?? null)
   // Three bytes are the most that one unit of a string takes.
   if (payload.length * 3 > payloadMaxBytes && Buffer.byteLength(payload) > payloadMaxBytes) {
@@ -178,7 +203,8 @@ export const decode = (value: unknown, prefix: string, headerKey: string | null)
     runAtMs,
     tags,
     key: key === null ? null : { key, fingerprint: fingerprint(value) },
-    resubmittedFrom: null
+    resubmittedFrom: null,
+    ...terms
   }
 }
 

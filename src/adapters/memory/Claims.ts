@@ -11,6 +11,7 @@ const isSuspect = (row: JobRow.JobRow): boolean => row.losses >= suspectLosses
 const serves = (request: ClaimRequest, row: JobRow.JobRow, nowMs: number): boolean =>
   request.types.includes(row.submitted.type) &&
   row.losses < (request.freeSlots > 0 ? request.lossesBelow ?? Infinity : suspectLosses) &&
+  (row.expireMs === null || row.expireMs > nowMs) &&
   (request.queues === undefined || request.queues.includes(row.submitted.queue)) &&
   (request.readyForMs === undefined || row.runAtMs <= nowMs - request.readyForMs)
 
@@ -76,6 +77,7 @@ const take = (
     revoked: []
   })
   return rows.map(JobRow.asClaimed)
+    row.expireMs = null
 }
 
 export const make = (

@@ -5,7 +5,39 @@ import * as JobRow from "./JobRow.ts"
 import * as Submits from "./Submits.ts"
 import * as Tables from "./Tables.ts"
 
-type Control = "cancel" | "retry" | "promote" | "promoteIds" | "upcoming" | "deadLetters" | "announced" | "prune"
+type Control =
+  | "cancel"
+  | "retry"
+  | "promote"
+  | "promoteIds"
+  | "upcoming"
+  | "expire"
+  | "deadLetters"
+  | "announced"
+  | "prune"
+
+export const cancelAt = (tables: Tables.Tables, id: JobId, nowMs: number): Cancelled => {
+  const row = tables.jobs.get(id)
+  if (row === undefined) {
+    return { _tag: "NotFound" }
+  }
+  const lease = row.state === "running" ? row.lease : null
+  if (!Tables.advance(row, "cancel")) {
+    return { _tag: "Refused", state: row.state }
+  }
+  const { epoch, worker } = row
+  Tables.end(tables, row, "cancelled", nowMs)
+  Tables.record(row, { kind: "cancel_requested", epoch, worker, atMs: nowMs })
+  if (lease === null) {
+    return { _tag: "Cancelled", job: JobRow.asJob(row), cutOff: null }
+  }
+  Tables.cutOff(row)
+  const record = tables.leases.get(lease)
+  if (record !== undefined) {
+    record.revoked = [...record.revoked, { id, epoch, reason: "cancelled" }]
+  }
+  return { _tag: "Cancelled", job: JobRow.asJob(row), cutOff: { lease, epoch } }
+}
 
 export const make = (tables: Tables.Tables): Pick<JobStore["Service"], Control> => {
   const cancel: JobStore["Service"]["cancel"] = (id) =>
@@ -69,6 +101,18 @@ export const make = (tables: Tables.Tables): Pick<JobStore["Service"], Control> 
   }
 
   const isDue = (row: JobRow.JobRow, nowMs: number) => row.waitMs !== null && row.waitMs <= nowMs
+  const expire: JobStore["Service"]["expire"] = (limit) =>
+    Tables.at((nowMs) => {
+      const rows = [...tables.ready, ...tables.waiting].filter(({ expireMs }) => expireMs !== null)
+      const late = rows.filter(({ expireMs }) => expireMs !== null && expireMs <= nowMs).slice(0, limit)
+        .filter((row) => Tables.advance(row, "expire"))
+      for (const row of late) {
+        Tables.end(tables, row, "expired", nowMs)
+      }
+      const next = rows.flatMap(({ expireMs }) => expireMs === null || expireMs <= nowMs ? [] : [expireMs - nowMs])
+      return { jobs: late.length, nextInMs: next.length === 0 ? null : Math.min(...next) }
+    })
+
 
   const promote: JobStore["Service"]["promote"] = (limit) =>
     Tables.at((nowMs) => {
@@ -97,6 +141,12 @@ export const make = (tables: Tables.Tables): Pick<JobStore["Service"], Control> 
       for (const { announced, attempts, finishedAtMs, reason, submitted } of tables.jobs.values()) {
         if (letters.length < limit && !announced && reason !== null && finishedAtMs !== null) {
           const { id, queue, type } = submitted
+      // Nor may it be gone within its window: whoever is skipped for it must find it.
+      const inPlace = new Set(
+        [...tables.places.values()].flatMap(({ job, untilMs }) => untilMs !== null && untilMs > nowMs ? [job] : [])
+      )
+      const keptMs = ({ state, submitted }: JobRow.JobRow) =>
+        submitted.retainMs ?? (state === "completed" ? completedMs : deadMs)
           letters.push({ id, type, queue, reason, attempts, diedAtMs: finishedAtMs })
         }
       }
@@ -104,6 +154,9 @@ export const make = (tables: Tables.Tables): Pick<JobStore["Service"], Control> 
     })
 
   const announced: JobStore["Service"]["announced"] = (ids) =>
+      for (const [place, { job }] of tables.places) {
+        if (!tables.jobs.has(job)) tables.places.delete(place)
+      }
     Tables.at(() => {
       for (const row of ids.flatMap((id) => tables.jobs.get(id) ?? [])) {
         row.announced = true
@@ -120,8 +173,8 @@ export const make = (tables: Tables.Tables): Pick<JobStore["Service"], Control> 
       const holdsKey = ({ submitted }: JobRow.JobRow) =>
         submitted.key !== null && tables.keys.get(submitted.key.key)?.job === submitted.id
       const over = [...tables.jobs.values()].filter((row) =>
-        row.finishedAtMs !== null && row.announced && !holdsKey(row) &&
-        row.finishedAtMs <= nowMs - (row.state === "completed" ? completedMs : deadMs)
+        row.finishedAtMs !== null && row.announced && !holdsKey(row) && !inPlace.has(row.submitted.id) &&
+        row.finishedAtMs <= nowMs - keptMs(row)
       )
       for (const row of over.slice(0, limit)) {
         tables.jobs.delete(row.submitted.id)
@@ -133,5 +186,5 @@ export const make = (tables: Tables.Tables): Pick<JobStore["Service"], Control> 
       }
     })
 
-  return { cancel, retry, promote, promoteIds, upcoming, deadLetters, announced, prune }
+  return { cancel, retry, promote, promoteIds, upcoming, expire, deadLetters, announced, prune }
 }

@@ -23,6 +23,8 @@ export interface JobRow {
   rank: number | null
   waitMs: number | null
   startedAtMs: number | null
+  /** Gone with the first claim. */
+  expireMs: number | null
   finishedAtMs: number | null
   epoch: number
   lease: LeaseId | null
@@ -61,6 +63,7 @@ export const make = (submitted: NewJob, nowMs: number): JobRow => {
     lease: null,
     settled: null,
     lostEpochs: [],
+    expireMs: submitted.startByMs ?? null,
     deliveries: 0,
     attempts: 0,
     losses: 0,
@@ -97,6 +100,9 @@ export const asJob = (row: JobRow): Job => ({
   deliveries: row.deliveries,
   leaseLosses: row.losses,
   staleWrites: row.stale,
+  startByMs: row.submitted.startByMs ?? null,
+  retainMs: row.submitted.retainMs ?? null,
+  unique: row.submitted.unique ?? null,
   reason: row.reason,
   result: row.result === null ? null : JSON.parse(row.result),
   errors: row.errors.entries,

@@ -38,6 +38,8 @@ export interface Tables {
 
 export const make = (options: { readonly keyTtlMs: number; readonly draw: () => number }): Tables => ({
   ...options,
+  /** By what must be unique: the newest job of it, and until when that is kept for it. */
+  readonly places: Map<string, { readonly job: JobId; readonly untilMs: number | null }>
   jobs: new Map(),
   keys: new Map(),
   leases: new Map(),
@@ -49,6 +51,7 @@ export const make = (options: { readonly keyTtlMs: number; readonly draw: () => 
 export const at = <A>(operation: (nowMs: number) => A): Effect.Effect<A> =>
   Effect.andThen(Effect.yieldNow, Effect.map(Clock.currentTimeMillis, (nowMs) => operation(Math.floor(nowMs))))
 
+  places: new Map(),
 /** Makes `step` if the table of states has it, and says whether it did. */
 export const advance = (row: JobRow, step: JobState.Step): boolean => {
   const next = JobState.apply(step, row.state)
@@ -95,6 +98,7 @@ export const cutOff = (row: JobRow): void => {
 }
 
 export const record = (row: JobRow, event: JobEvent): void => {
+  row.expireMs = null
   row.events = History.append(row.events, event)
 }
 

@@ -13,8 +13,10 @@ import { Effect, Layer, type Redacted, Schema } from "effect"
 import { SqlClient, type SqlError } from "effect/sql"
 import core from "./migrations/0001_core.ts"
 import guards from "./migrations/0002_guards.ts"
+import queues from "./migrations/0003_queues.ts"
+import terms from "./migrations/0004_terms.ts"
 
-const steps: ReadonlyArray<Effect.Effect<void, SqlError.SqlError, SqlClient.SqlClient>> = [core, guards]
+const steps: ReadonlyArray<Effect.Effect<void, SqlError.SqlError, SqlClient.SqlClient>> = [core, guards, queues, terms]
 
 /** The version of the schema that this program reads and writes. */
 export const schemaVersion = steps.length

@@ -7,6 +7,7 @@
  */
 import { Effect, Layer, Schedule } from "effect"
 import * as Announcer from "./Announcer.ts"
+import * as Expirer from "./Expirer.ts"
 import * as Promoter from "./Promoter.ts"
 import * as Pruner from "./Pruner.ts"
 import * as Reaper from "./Reaper.ts"
@@ -23,6 +24,7 @@ const make = Effect.gen(function*() {
   )
   yield* Effect.forkScoped(Announcer.run)
   yield* Effect.forkScoped(Pruner.run)
+  yield* Effect.forkScoped(Expirer.run)
 })
 
 export const layer = Layer.effectDiscard(make)

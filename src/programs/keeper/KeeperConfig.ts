@@ -9,6 +9,8 @@ export class KeeperConfig extends Context.Service<KeeperConfig, {
   readonly lookIdle: Duration.Duration
   /** The longest time until something that is due is noticed without being told. */
   readonly promotePoll: Duration.Duration
+  /** The longest time until a job that was not started in time is noticed. */
+  readonly expirePoll: Duration.Duration
   readonly announcePoll: Duration.Duration
   readonly prunePoll: Duration.Duration
   /** Counted losses after which a job is dead as a crash loop. */
@@ -23,6 +25,7 @@ export const defaults: KeeperConfig["Service"] = {
   // for the default lease of 5 s that is within lease + 2 s.
   lookIdle: Duration.millis(400),
   promotePoll: Duration.seconds(1),
+  expirePoll: Duration.seconds(2),
   announcePoll: Duration.seconds(2),
   prunePoll: Duration.seconds(10),
   lossesMax: 7,

@@ -1,7 +1,8 @@
 /**
  * Submits share their commits.
  *
- * Keyed submits go apart from unkeyed ones, since a key that somebody's open transaction holds makes a statement wait.
+ * Keyed and unique submits go apart from the others, since a key that somebody's open transaction holds makes a
+ * statement wait.
  * Ids are drawn before anything is sent, so a flush whose outcome is not known is sent again under the same ids, until
  * its callers have run out of time. One fiber watches the deadlines, and only while somebody waits: a store that hangs
  * cannot make a caller hang.
@@ -127,7 +128,7 @@ const make = Effect.gen(function*() {
     if (repeat.job.key?.fingerprint === leader.job.key?.fingerprint) {
       return answer._tag === "Created" ? { _tag: "Replayed", id: answer.id } : answer
     }
-    return answer._tag === "Created" || answer._tag === "Replayed"
+    return answer._tag === "Created" || answer._tag === "Replayed" || answer._tag === "Skipped"
       ? { _tag: "KeyMismatch", id: answer.id }
       : answer._tag === "KeyLocked"
       ? answer
@@ -163,22 +164,27 @@ const make = Effect.gen(function*() {
       }
     }
     const replayed = Array.from(answers.values()).flatMap((said) => said._tag === "Replayed" ? [said.id] : [])
+    const skipped = Array.from(answers.values()).flatMap((said) => said._tag === "Skipped" ? [said.id] : [])
     const created = answer.answers.filter((said) => said._tag === "Created").length
     yield* Meters.add("submitted", created)
     yield* Meters.add("replayed", replayed.length)
     // Nobody who created a job waits for the reading of somebody else's.
     for (const [entry, said] of answers) {
-      if (said._tag !== "Replayed") {
+      if (said._tag !== "Replayed" && said._tag !== "Skipped") {
         Lane.answerOnce(entry, said)
       }
     }
-    const jobs = yield* jobsOf(replayed)
+    const jobs = yield* jobsOf([...replayed, ...skipped])
     for (const [entry, said] of answers) {
       if (said._tag === "Replayed") {
         Lane.answerOnce(
           entry,
           jobs === null ? unavailable("store") : { _tag: "Replayed", id: said.id, job: jobs.get(said.id) ?? null }
         )
+      } else if (said._tag === "Skipped") {
+        // Pruned between the two statements: asked again, nothing is in the way.
+        const job = jobs?.get(said.id)
+        Lane.answerOnce(entry, job === undefined ? unavailable("store") : { _tag: "Skipped", id: said.id, job })
       }
     }
     return again
@@ -246,7 +252,7 @@ const make = Effect.gen(function*() {
       answer(unavailable("stopping"))
       return
     }
-    const lane = draft.key === null ? unkeyed : keyed
+    const lane = draft.key === null && (draft.unique ?? null) === null ? unkeyed : keyed
     const entry = entryOf(draft, deadlineMs, answer)
     if (!lane.offer(entry)) {
       Lane.answerOnce(entry, unavailable("full"))

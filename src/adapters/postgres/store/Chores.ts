@@ -107,17 +107,38 @@ const announcedSql = `UPDATE deadman.job SET mark = ${mark.dead}
 // $1 the last id looked at, $2 rows to look at, $3 jobs to delete, $4 keyTtlMs, $5 completedMs, $6 deadMs. The walk has
 // one bound: with two, a planner without statistics expects so few rows that it reads the whole table and sorts. A job
 // keeps its key for the key's time: a repeat of its request must find it.
-export const pruneJobsSql = `WITH s AS MATERIALIZED (SELECT deadman.now_ms() AS now),
-   w AS MATERIALIZED (
-     SELECT id, state, mark, finished_at_ms FROM deadman.job WHERE id > $1::uuid ORDER BY id LIMIT $2::int
-   ),
+export const pruneJobsSql = pruneSql({
+  walk: `SELECT id, state, mark, finished_at_ms, prune_ms, id::text AS place FROM deadman.job WHERE id > $1::uuid
+         ORDER BY id LIMIT $2::int`,
+  over: `w.prune_ms IS NULL
+     AND ((w.state = ${state.completed} AND w.finished_at_ms <= s.now - $5::float8::bigint) OR
+          (w.state = ${state.dead} AND w.mark = ${mark.dead} AND w.finished_at_ms <= s.now - $6::float8::bigint))`
+})
+
+// $1 the last place looked at, `prune_ms/id`, the other parameters as above. Jobs with a retention of their own, by
+// when they may go at the earliest.
+const pruneRetainedSql = pruneSql({
+  walk:
+    `SELECT id, state, mark, finished_at_ms, retain_ms, prune_ms, concat(prune_ms, '/', id) AS place FROM deadman.job
+         WHERE (prune_ms, id) > (split_part($1::text, '/', 1)::bigint, split_part($1::text, '/', 2)::uuid)
+           AND prune_ms IS NOT NULL
+         ORDER BY prune_ms, id LIMIT $2::int`,
+  over: `w.prune_ms <= s.now
+     AND (w.state = ${state.completed} OR (w.state = ${state.dead} AND w.mark = ${mark.dead}))
+     AND w.finished_at_ms <= s.now - w.retain_ms`
+})
+
+// What must be unique is kept for its window, as a key is: whoever is skipped for it must find it.
+function pruneSql({ over, walk }: { readonly walk: string; readonly over: string }): string {
+  return `WITH s AS MATERIALIZED (SELECT deadman.now_ms() AS now),
+   w AS MATERIALIZED (SELECT x.*, row_number() OVER () AS n FROM (${walk}) x),
    c AS MATERIALIZED (
-     SELECT w.id FROM w CROSS JOIN s
-     WHERE ((w.state = ${state.completed} AND w.finished_at_ms <= s.now - $5::float8::bigint) OR
-            (w.state = ${state.dead} AND w.mark = ${mark.dead} AND w.finished_at_ms <= s.now - $6::float8::bigint))
+     SELECT w.id, w.place, w.n FROM w CROSS JOIN s
+     WHERE ${over}
        AND (w.finished_at_ms <= s.now - $4::float8::bigint
             OR NOT EXISTS (SELECT 1 FROM deadman.key k WHERE k.job = w.id))
-     ORDER BY w.id LIMIT $3::int
+       AND NOT EXISTS (SELECT 1 FROM deadman.uniqueness q WHERE q.job = w.id AND q.until_ms > s.now)
+     ORDER BY w.n LIMIT $3::int
    ),
    o AS MATERIALIZED (
      SELECT id FROM deadman.job
@@ -129,11 +150,16 @@ export const pruneJobsSql = `WITH s AS MATERIALIZED (SELECT deadman.now_ms() AS 
    dg AS (DELETE FROM deadman.journal WHERE id = ANY (ARRAY(SELECT id FROM d))),
    de AS (DELETE FROM deadman.effect WHERE job = ANY (ARRAY(SELECT id FROM d))),
    dk AS (DELETE FROM deadman.key WHERE job = ANY (ARRAY(SELECT id FROM d)) RETURNING key),
+   -- One that somebody takes over at the moment is left to him.
+   du AS (DELETE FROM deadman.uniqueness WHERE key = ANY (ARRAY(
+     SELECT q.key FROM deadman.uniqueness q WHERE q.job = ANY (ARRAY(SELECT id FROM d)) FOR UPDATE SKIP LOCKED
+   ))),
    ${tallies(`SELECT route, state, -count(*) AS n FROM d GROUP BY route, state`)}
    SELECT (SELECT count(*)::int FROM d) AS jobs, (SELECT count(*)::int FROM dk) AS keys,
           (SELECT count(*)::int FROM w) AS looked, (SELECT count(*)::int FROM c) AS found,
-          (SELECT id FROM w ORDER BY id DESC LIMIT 1) AS last_looked,
-          (SELECT id FROM c ORDER BY id DESC LIMIT 1) AS last_found`
+          (SELECT place FROM w ORDER BY n DESC LIMIT 1) AS last_looked,
+          (SELECT place FROM c ORDER BY n DESC LIMIT 1) AS last_found, (SELECT now FROM s)::float8 AS now`
+}
 
 interface PrunedRow {
   readonly jobs: number
@@ -142,6 +168,8 @@ interface PrunedRow {
   readonly found: number
   readonly last_looked: string | null
   readonly last_found: string | null
+  /** Of walks over jobs. */
+  readonly now?: number
 }
 
 // $1 the last key looked at, $2 rows to look at, $3 keys to delete, $4 keyTtlMs. Keys whose job is no more are orphans.
@@ -165,7 +193,40 @@ const pruneKeysSql = `WITH w AS MATERIALIZED (
           (SELECT count(*)::int FROM c) AS found, (SELECT key FROM w ORDER BY key DESC LIMIT 1) AS last_looked,
           (SELECT key FROM c ORDER BY key DESC LIMIT 1) AS last_found`
 
-type Chores = Pick<JobStore["Service"], "promote" | "promoteIds" | "upcoming" | "deadLetters" | "announced" | "prune">
+// What was claimed once has no such time any more.
+const expireSql = `WITH s AS MATERIALIZED (SELECT deadman.now_ms() AS now),
+   o AS MATERIALIZED (
+     SELECT id, state, route FROM deadman.job
+     WHERE expire_ms <= deadman.statement_ms() AND state IN (${state.pending}, ${state.failed})
+     ORDER BY expire_ms LIMIT $1::int
+     FOR NO KEY UPDATE SKIP LOCKED
+   ),
+   u AS (
+     UPDATE deadman.job j
+     SET state = ${state.dead}, reason = ${deadReasons.indexOf("expired")}, mark = ${mark.deadUnannounced},
+         finished_at_ms = s.now, rank = NULL, wait_ms = NULL, expire_ms = NULL
+     FROM s WHERE j.id = ANY (ARRAY(SELECT id FROM o)) AND j.state IN (${state.pending}, ${state.failed})
+     RETURNING j.id
+   ),
+   ${
+  tallies(
+    `SELECT o.route, m.state, m.sign * count(*) AS n
+     FROM o JOIN u USING (id) CROSS JOIN LATERAL (VALUES (o.state, -1), (${state.dead}::smallint, 1)) m(state, sign)
+     GROUP BY o.route, m.state, m.sign`
+  )
+}
+   SELECT (SELECT count(*)::int FROM u) AS jobs,
+          (SELECT min(expire_ms) FROM deadman.job WHERE expire_ms > deadman.statement_ms())::float8 - s.now::float8
+            AS next_in_ms
+   FROM s`
+
+interface ExpiredRow {
+  readonly jobs: number
+  readonly next_in_ms: number | null
+}
+
+type Chore = "promote" | "promoteIds" | "upcoming" | "expire" | "deadLetters" | "announced" | "prune"
+type Chores = Pick<JobStore["Service"], Chore>
 
 export const make = (db: Database["Service"], options: StoreOptions): Chores => {
   const statements = {
@@ -175,6 +236,7 @@ export const make = (db: Database["Service"], options: StoreOptions): Chores => 
   /** Where the walks are; `null` at their beginning. */
   let jobsFrom: string | null = null
   let jobsTo: string = idMin
+  let retainedFrom: string | null = null
   let keysFrom: string | null = null
   let walks = 0
 
@@ -209,6 +271,15 @@ export const make = (db: Database["Service"], options: StoreOptions): Chores => 
       Effect.map((rows): Upcoming => ({
         nowMs: rows[0]?.now_ms ?? 0,
         jobs: rows.flatMap(({ id, wait_ms }) => id === null ? [] : [{ id: id as JobId.JobId, runAtMs: wait_ms }])
+      }))
+    )
+
+  const expire: Chores["expire"] = (limit) =>
+    db.query<ExpiredRow>("read", expireSql, [limit]).pipe(
+      orUnavailable("expire"),
+      Effect.map(([row]) => ({
+        jobs: row?.jobs ?? 0,
+        nextInMs: row === undefined || row.next_in_ms === null ? null : Math.max(0, row.next_in_ms)
       }))
     )
 
@@ -253,6 +324,19 @@ export const make = (db: Database["Service"], options: StoreOptions): Chores => 
     return row
   })
 
+  const pruneRetained = Effect.fnUntraced(function*(limit: number) {
+    const [row] = yield* db.query<PrunedRow>("read", pruneRetainedSql, [
+      retainedFrom ?? `0/${idMin}`,
+      examineMax,
+      limit,
+      long(options.keyTtlMs)
+    ])
+    const next = onward(row, limit, null)
+    // Nothing behind this may go yet.
+    retainedFrom = next !== null && Number.parseInt(next, 10) > (row?.now ?? 0) ? null : next
+    return row
+  })
+
   const pruneKeys = Effect.fnUntraced(function*(limit: number) {
     const [row] = yield* db.query<PrunedRow>("read", pruneKeysSql, [
       keysFrom ?? "",
@@ -267,16 +351,17 @@ export const make = (db: Database["Service"], options: StoreOptions): Chores => 
   // Jobs first: what they leave of keys is for the second walk. A walk that has not come to its end has more to do.
   const prune: Chores["prune"] = Effect.fn("JobStorePostgres.prune")(function*({ completedMs, deadMs, limit }) {
     const jobs = yield* orUnavailable("prune")(pruneJobs(completedMs, deadMs, limit))
+    const retained = yield* orUnavailable("prune")(pruneRetained(limit))
     const keys = yield* orUnavailable("prune")(pruneKeys(limit))
     yield* Tally.compact(db)
     return {
-      jobs: jobs?.jobs ?? 0,
-      keys: (jobs?.keys ?? 0) + (keys?.keys ?? 0),
-      more: jobsFrom !== null || keysFrom !== null
+      jobs: (jobs?.jobs ?? 0) + (retained?.jobs ?? 0),
+      keys: (jobs?.keys ?? 0) + (retained?.keys ?? 0) + (keys?.keys ?? 0),
+      more: jobsFrom !== null || retainedFrom !== null || keysFrom !== null
     }
   })
 
-  return { promote, promoteIds, upcoming, deadLetters, announced, prune }
+  return { promote, promoteIds, upcoming, expire, deadLetters, announced, prune }
 }
 
 const zeros = new Uint8Array(10)

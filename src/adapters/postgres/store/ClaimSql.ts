@@ -38,6 +38,7 @@ const byRank = `h AS MATERIALIZED (
   k AS MATERIALIZED (
     SELECT id AS route, $6::bigint AS k FROM r WHERE (SELECT count(*) FROM r) = 1
     UNION ALL
+     AND (q.expire_ms IS NULL OR q.expire_ms > deadman.statement_ms())
     SELECT route, count(*) FROM h GROUP BY route
   ),
   c AS MATERIALIZED (
@@ -46,7 +47,8 @@ const byRank = `h AS MATERIALIZED (
 
 const byId = `i AS MATERIALIZED (
     SELECT q.id, q.route, q.rank, q.state, q.bytes, q.losses, q.run_at_ms, q.priority FROM deadman.job q
-    WHERE q.id = ANY ($9::uuid[]) AND (q.rank IS NOT NULL OR q.wait_ms <= deadman.statement_ms())
+    WHERE q.id = ANY ($9::uuid[]) AND (q.rank IS NOT NULL OR q.wait_ms <= deadman.statement_ms()) AND q.priority = 0
+      AND (q.expire_ms IS NULL OR q.expire_ms > deadman.statement_ms())
     ORDER BY q.id FOR NO KEY UPDATE SKIP LOCKED
   ),
   c AS MATERIALIZED (
@@ -111,6 +113,7 @@ const taken = `SELECT ${claimedColumns}, e.rank::float8 AS rank
 export const claim = `WITH ${routes}, ${byRank}, ${taking} ${taken}`
 
 export const claimIds = `WITH ${routes}, ${byId}, ${taking} ${taken}`
+        expire_ms     = NULL,
 
 export interface WaitingRow {
   readonly id: string

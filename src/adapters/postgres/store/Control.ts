@@ -46,7 +46,7 @@ const cancelSql = (wake: boolean) =>
    u AS (
      UPDATE deadman.job j
      SET state = ${state.dead}, reason = ${deadReasons.indexOf("cancelled")}, mark = ${mark.deadUnannounced},
-         finished_at_ms = deadman.now_ms(), rank = NULL, wait_ms = NULL,
+         finished_at_ms = deadman.now_ms(), rank = NULL, wait_ms = NULL, expire_ms = NULL,
          lease       = CASE WHEN j.state = ${state.running} THEN NULL ELSE j.lease END,
          lost_epochs = CASE WHEN j.state = ${state.running} THEN ${lostEpochs("j")} ELSE j.lost_epochs END
      FROM o
@@ -111,10 +111,11 @@ const retrySql = (wake: boolean) =>
    ${wakes(wake, `SELECT 'r' AS kind FROM u`)}
    SELECT o.state, EXISTS (SELECT 1 FROM u) AS done, (SELECT count(*)::int FROM n) AS woken FROM o`
 
-// The lock keeps the source from being pruned meanwhile.
+// The lock keeps the source from being pruned meanwhile. A time to start by is over, and whoever asks for it again means
+// it, whatever else there is.
 const resubmitSql = (wake: boolean) =>
   `WITH o AS MATERIALIZED (
-     SELECT id, state, route, priority, bytes, deadman.now_ms() AS now FROM deadman.job WHERE id = $1::uuid
+     SELECT id, state, route, priority, bytes, retain_ms, deadman.now_ms() AS now FROM deadman.job WHERE id = $1::uuid
      FOR NO KEY UPDATE
    ),
    b AS (
@@ -127,8 +128,8 @@ const resubmitSql = (wake: boolean) =>
      RETURNING id
    ),
    u AS (
-     INSERT INTO deadman.job (id, run_at_ms, rank, route, priority, bytes)
-     SELECT b.id, o.now, o.now - o.priority * r.step_ms, o.route, o.priority, o.bytes
+     INSERT INTO deadman.job (id, run_at_ms, rank, route, priority, bytes, retain_ms, prune_ms)
+     SELECT b.id, o.now, o.now - o.priority * r.step_ms, o.route, o.priority, o.bytes, o.retain_ms, o.now + o.retain_ms
      FROM b CROSS JOIN o JOIN deadman.route r ON r.id = o.route
      RETURNING id, route
    ),

@@ -12,6 +12,7 @@ import { type Backoff, defaults } from "../../../domain/Backoff.ts"
 import type { Job, JobError, JobEvent, JobType, Queue } from "../../../domain/Job.ts"
 import type { JobId } from "../../../domain/JobId.ts"
 import { deadReasons, type JobState, jobStates } from "../../../domain/JobState.ts"
+import type { Unique } from "../../../domain/Unique.ts"
 import type { Counts, JobStore, ListRequest } from "../../../ports/JobStore.ts"
 import { type Database, uuids } from "../Database.ts"
 import { mark, orUnavailable, state } from "./Rows.ts"
@@ -37,6 +38,9 @@ interface JobRow {
   readonly max_attempts: number
   readonly backoff: unknown
   readonly timeout_ms: number | null
+  readonly start_by_ms: number | null
+  readonly retain_ms: number | null
+  readonly uniqueness: unknown
   readonly run_at_ms: number
   readonly created_at_ms: number
   readonly started_at_ms: number | null
@@ -128,6 +132,9 @@ const toJob = (row: JobRow): Job => ({
   staleWrites: row.stale,
   reason: row.reason === null ? null : deadReasons[row.reason] ?? null,
   result: row.result,
+  startByMs: row.start_by_ms,
+  retainMs: row.retain_ms,
+  unique: row.uniqueness as Unique | null,
   errors: (row.errors ?? []).map(toError),
   errorsOmitted: Math.max(0, (row.errors_total ?? 0) - (row.errors?.length ?? 0)),
   events: (row.events ?? []).map(toEvent),
@@ -137,7 +144,7 @@ const toJob = (row: JobRow): Job => ({
 })
 
 const columns = `j.id, r.type, r.queue, j.priority, j.state, b.payload, b.tags, j.attempts, b.max_attempts, b.backoff,
-  b.timeout_ms, j.run_at_ms::float8, b.created_at_ms::float8, j.started_at_ms::float8, j.finished_at_ms::float8,
+  b.timeout_ms, b.start_by_ms::float8, j.retain_ms::float8, b.uniqueness, j.run_at_ms::float8, b.created_at_ms::float8, j.started_at_ms::float8, j.finished_at_ms::float8,
   j.worker, j.epoch, j.deliveries, j.losses, j.stale, j.reason, b.resubmitted_from, g.result, g.errors,
   g.errors_total, g.events, g.events_total, g.resubmitted_as`
 

@@ -1,7 +1,7 @@
 /**
  * Storing jobs: one statement a flush, and nobody fails or waits for somebody else's entry.
  *
- * Entries with a key and entries without go in statements of their own, side by side. What Postgres refuses, and what
+ * Entries with a key, entries without, and those with terms go in statements of their own, side by side. What Postgres refuses, and what
  * a foreign transaction holds, is found by halving the flush; a key that was found locked is tried alone for a while,
  * so that the next flush does not wait for it. Keys are inserted in their order: two flushes with the same keys in
  * opposite order would deadlock.
@@ -14,6 +14,7 @@ import type { JobStore, Submitted } from "../../../ports/JobStore.ts"
 import { type Database, DatabaseFailed, ints, longs, type Session, texts, uuids } from "../Database.ts"
 import { orUnavailable, type StoreOptions } from "./Rows.ts"
 import * as Sql from "./SubmitSql.ts"
+import * as Terms from "./SubmitTerms.ts"
 
 type Answers = Map<NewJob, Submitted>
 type Db = Database["Service"]
@@ -55,6 +56,9 @@ const created = (id: string, createdAtMs: number, runAtMs: number): Submitted =>
   runAtMs
 })
 
+const isThere = (answer: Submitted | undefined): boolean =>
+  answer?._tag === "Created" || answer?._tag === "Replayed" || answer?._tag === "Skipped"
+
 /** What takes the transaction of an atomic batch back. */
 class Undone {
   readonly _tag = "Undone"
@@ -68,6 +72,7 @@ const refusal = (error: DatabaseFailed): Submitted => ({
 
 export const make = (db: Db, options: StoreOptions): Pick<JobStore["Service"], "submit"> => {
   const sql = Sql.make(options)
+  const termed = Terms.statement(options)
   /** Keys that somebody else's transaction held a moment ago, with when that is forgotten. */
   const lockedKeys = new Map<string, bigint>()
 
@@ -207,6 +212,22 @@ export const make = (db: Db, options: StoreOptions): Pick<JobStore["Service"], "
 
   type LaneOf = typeof unkeyed
 
+  const withTerms: LaneOf = (session, jobs, lockMs, answers) =>
+    Terms.store(
+      (text, params) => query(session, text, params),
+      termed,
+      jobs,
+      [
+        ...parameters(jobs),
+        ...Terms.termParameters(jobs),
+        String(options.keyTtlMs),
+        String(lockMs ?? Sql.lockMs)
+      ],
+      answers
+    )
+
+  const laneOf = (job: NewJob): LaneOf => Terms.hasTerms(job) ? withTerms : keyed
+
   const remember = (job: NewJob, nanos: bigint) => {
     if (job.key === null) return
     if (lockedKeys.size >= lockedMax) lockedKeys.clear()
@@ -259,7 +280,7 @@ export const make = (db: Db, options: StoreOptions): Pick<JobStore["Service"], "
       const same = job.key!.fingerprint === first.key!.fingerprint
       if (answer?._tag === "Created" && job.id === first.id) {
         answers.set(job, answer)
-      } else if (answer?._tag === "Created" || answer?._tag === "Replayed") {
+      } else if (answer?._tag === "Created" || answer?._tag === "Replayed" || answer?._tag === "Skipped") {
         answers.set(job, { _tag: same ? "Replayed" : "KeyMismatch", id: answer.id })
       } else if (answer?._tag === "KeyLocked" || (answer?._tag === "KeyMismatch" && same)) {
         answers.set(job, answer)
@@ -271,19 +292,24 @@ export const make = (db: Db, options: StoreOptions): Pick<JobStore["Service"], "
   }
 
   const apart = Effect.fnUntraced(function*(jobs: ReadonlyArray<NewJob>, answers: Answers) {
-    const bare = jobs.filter((job) => job.key === null)
+    const bare = jobs.filter((job) => job.key === null && !Terms.hasTerms(job))
     const { first, later } = firsts(jobs.filter((job) => job.key !== null))
     const nanos = lockedKeys.size === 0 ? 0n : yield* Clock.monotonicTimeNanos
     const held = (job: NewJob) => (lockedKeys.get(job.key!.key) ?? 0n) > nanos
     const suspects = lockedKeys.size === 0 ? [] : first.filter(held)
-    const others = suspects.length === 0 ? first : first.filter((job) => !held(job))
+    const free = suspects.length === 0 ? first : first.filter((job) => !held(job))
+    const others = free.filter((job) => !Terms.hasTerms(job))
+    const terms = bare.length + first.length + later.length === jobs.length && others.length === free.length
+      ? []
+      : [...jobs.filter((job) => job.key === null && Terms.hasTerms(job)), ...free.filter(Terms.hasTerms)]
     yield* Effect.all([
       bare.length === 0 ? Effect.void : split(unkeyed, bare, null, answers),
       others.length === 0 ? Effect.void : split(keyed, others, null, answers),
+      terms.length === 0 ? Effect.void : split(withTerms, terms, null, answers),
       Effect.forEach(
         suspects,
         (job) =>
-          Effect.tap(split(keyed, [job], Sql.partLockMs, answers), () =>
+          Effect.tap(split(laneOf(job), [job], Sql.partLockMs, answers), () =>
             Effect.sync(() => {
               if (answers.get(job)?._tag !== "KeyLocked") lockedKeys.delete(job.key!.key)
             })),
@@ -292,7 +318,7 @@ export const make = (db: Db, options: StoreOptions): Pick<JobStore["Service"], "
     ], { concurrency: 3, discard: true })
     yield* Effect.forEach(
       answerLater(later, answers),
-      (job) => split(keyed, [job], Sql.partLockMs, answers),
+      (job) => split(laneOf(job), [job], Sql.partLockMs, answers),
       { discard: true }
     )
   })
@@ -302,14 +328,18 @@ export const make = (db: Db, options: StoreOptions): Pick<JobStore["Service"], "
       Effect.gen(function*() {
         answers.clear()
         const { first, later } = firsts(jobs.filter((job) => job.key !== null))
-        const bare = jobs.filter((job) => job.key === null)
-        if (first.length > 0) yield* keyed(session, first, Sql.lockMs, answers)
-        if (bare.length > 0) yield* unkeyed(session, bare, Sql.lockMs, answers)
+        const only = [...first, ...jobs.filter((job) => job.key === null)]
+        const plain = only.filter((job) => !Terms.hasTerms(job))
+        const lanes: ReadonlyArray<readonly [LaneOf, ReadonlyArray<NewJob>]> = [
+          [keyed, plain.filter((job) => job.key !== null)],
+          [unkeyed, plain.filter((job) => job.key === null)],
+          [withTerms, only.filter(Terms.hasTerms)]
+        ]
+        for (const [lane, jobs] of lanes) {
+          if (jobs.length > 0) yield* lane(session, jobs, Sql.lockMs, answers)
+        }
         answerLater(later, answers)
-        const whole = jobs.every((job) => {
-          const tag = answers.get(job)?._tag
-          return tag === "Created" || tag === "Replayed"
-        })
+        const whole = jobs.every((job) => isThere(answers.get(job)))
         if (!whole || !keep) return yield* Effect.fail(new Undone())
       })).pipe(
         Effect.retry({
@@ -351,8 +381,8 @@ export const make = (db: Db, options: StoreOptions): Pick<JobStore["Service"], "
             answers.set(found[0], found[1])
           }
           for (const job of jobs) {
-            const tag = answers.get(job)?._tag
-            if (tag === undefined || tag === "Created" || tag === "Replayed") answers.set(job, { _tag: "Aborted" })
+            const answer = answers.get(job)
+            if (answer === undefined || isThere(answer)) answers.set(job, { _tag: "Aborted" })
           }
         })
       )
