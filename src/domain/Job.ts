@@ -8,6 +8,7 @@ import { Schema } from "effect"
 import type { Backoff } from "./Backoff.ts"
 import type { JobId } from "./JobId.ts"
 import type { DeadReason, JobState } from "./JobState.ts"
+import type { JobLog } from "./Notes.ts"
 import type { Unique } from "./Unique.ts"
 
 /** Letters, digits and `. _ : -`, so that a name is safe in logs, metrics, Redis keys and topic names. */
@@ -150,6 +151,10 @@ export interface Job {
   readonly errorsOmitted: number
   readonly events: ReadonlyArray<JobEvent>
   readonly eventsOmitted: number
+  /** What a handler said last about how far it is; `null` if nothing. */
+  readonly progress: unknown
+  readonly logs: ReadonlyArray<JobLog>
+  readonly logsOmitted: number
   readonly resubmittedFrom: JobId | null
   readonly resubmittedAs: JobId | null
 }

@@ -30,6 +30,10 @@ const cut = (text: string, max: number): string => {
   return storable(text.slice(0, max - marker.length)) + marker
 }
 
+/** One line of a log: text of any kind, cut to `max` characters. */
+export const line = (value: unknown, max: number): string =>
+  cut(typeof value === "string" ? value : attempt(() => String(value), "[unreadable]"), max)
+
 /** What `read` answers, or `fallback` where it throws. */
 const attempt = <A, B>(read: () => A, fallback: B): A | B => {
   try {

@@ -39,6 +39,8 @@
  *     and takes its place, in one step. Under any concurrency one of several is stored.
  * 18. A job with a time to start by is not claimed after it, and `expire` moves it to `dead`, unless it was claimed
  *     before. A job with a retention of its own is kept for that, and others for what `prune` is told.
+ * 19. `note` keeps lines and progress under the claim they were made with, while it is the current one and after it
+ *     has settled its job; what a lost claim notes is left out. It changes no state, and keeps the newest lines only.
  *
  * Time is the store's own: lengths go in, instants come out. No method hangs: each has a deadline of the adapter's, and
  * then fails with `JobStoreUnavailable`. What was sent may still take effect; that is why submits carry ids, claims
@@ -50,6 +52,7 @@ import type { LeaseId } from "../domain/Claim.ts"
 import type { ClaimedJob, Job, JobType, NewJob, Queue } from "../domain/Job.ts"
 import type { JobId } from "../domain/JobId.ts"
 import type { DeadReason, JobState } from "../domain/JobState.ts"
+import type { Note } from "../domain/Notes.ts"
 import type { Settlement } from "../domain/Outcome.ts"
 import type { RecordedLease } from "../domain/Watch.ts"
 
@@ -255,6 +258,8 @@ export class JobStore extends Context.Service<JobStore, {
   readonly abandon: (leases: ReadonlyArray<LeaseId>) => Answer<void>
 
   readonly settle: (settlements: ReadonlyArray<Settlement>) => Answer<ReadonlyArray<Settled>>
+  /** Keeps what runs have noted down. */
+  readonly note: (notes: ReadonlyArray<Note>) => Answer<void>
   /** Lets go of the records of leases under which nothing runs any more. */
   readonly endLeases: (leases: ReadonlyArray<LeaseId>) => Answer<void>
   readonly verify: (leases: ReadonlyArray<LeaseId>) => Answer<ReadonlyArray<Verified>>

@@ -17,6 +17,7 @@ import { controlLaws } from "./JobStoreContractControl.ts"
 import { edgeLaws } from "./JobStoreContractEdges.ts"
 import { keyLaws } from "./JobStoreContractKeys.ts"
 import { leaseLaws } from "./JobStoreContractLeases.ts"
+import { noteLaws } from "./JobStoreContractNotes.ts"
 import { readLaws } from "./JobStoreContractReads.ts"
 import { reclaimLaws } from "./JobStoreContractReclaim.ts"
 import { retentionLaws } from "./JobStoreContractRetention.ts"
@@ -31,6 +32,7 @@ const parts = [
   claimLaws,
   leaseLaws,
   settleLaws,
+  noteLaws,
   edgeLaws,
   reclaimLaws,
   controlLaws,

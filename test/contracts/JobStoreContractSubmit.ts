@@ -62,6 +62,9 @@ export const submitLaws: Steps.Laws = (it, pass) => {
         errorsOmitted: 0,
         events: [],
         eventsOmitted: 0,
+        progress: null,
+        logs: [],
+        logsOmitted: 0,
         resubmittedFrom: from,
         resubmittedAs: null
       })

@@ -29,6 +29,61 @@ it.layer(layer(), { excludeTestServices: true, timeout: "60 seconds" })("fault c
   )
 
   it.effect(
+    "14: offloaded to a thread it blocks for three leases, and neither it nor a neighbour loses one",
+    () =>
+      Effect.gen(function*() {
+        const { ended, jobs, shared, submit, worker } = yield* Stage
+        const { api } = yield* shared
+        const env = {
+          DEADMAN_LEASE_MS: "2000",
+          DEADMAN_HANDLERS: "built-in test/support/handlers/offloaded.ts"
+        }
+        const program = yield* worker("threads", env)
+        const ids = [
+          ...(yield* submit(api, sleeps(3, 5_000))),
+          ...(yield* submit(api, [{ type: "crunch", payload: { do: "block", ms: 6_500 } }]))
+        ]
+        yield* ended(ids, "40 seconds")
+        for (const job of yield* jobs(ids)) {
+          assert.deepInclude(job, { state: 3, attempts: 0, deliveries: 1, losses: 0 })
+        }
+        assert.isTrue(program.alive())
+      }),
+    180_000
+  )
+
+  it.effect(
+    "26: a worker that freezes in its handler's transaction holds up no other run, and its effect is not kept",
+    () =>
+      Effect.gen(function*() {
+        const { ended, jobs, rows, running, shared, submit, worker } = yield* Stage
+        const { api } = yield* shared
+        yield* rows("CREATE TABLE IF NOT EXISTS public.ledger (account text, amount int)")
+        const env = { DEADMAN_HANDLERS: "built-in test/support/handlers/ledger.ts" }
+        const first = yield* worker("frozen", env)
+        const ids = yield* submit(api, [{ type: "deposit", payload: { account: "ada", amount: 7, holds_ms: 2_000 } }])
+        yield* running(ids)
+        // The line is sent after the INSERT, and the transaction stays open.
+        yield* Processes.eventually(
+          "it is in its transaction",
+          Effect.map(api.send("GET", `/jobs/${ids[0]}`), ({ body }) => body.logs.length > 0)
+        )
+        yield* first.signal("SIGSTOP")
+        yield* worker("successor", env)
+        yield* ended(ids, "40 seconds")
+        yield* first.signal("SIGCONT")
+        const [job] = yield* jobs(ids)
+        assert.deepInclude(job, { state: 3, attempts: 0, deliveries: 2, losses: 1 })
+        const { body } = yield* api.send("GET", `/jobs/${ids[0]}`)
+        assert.deepStrictEqual(body.result, { balance: 7 })
+        yield* first.signal("SIGTERM")
+        assert.strictEqual(yield* first.exit("15 seconds"), 0)
+        assert.deepStrictEqual(yield* rows("SELECT amount FROM public.ledger"), [{ amount: 7 }])
+      }),
+    180_000
+  )
+
+  it.effect(
     "15: a worker that wakes past its lease neither keeps it nor ends the new one",
     () =>
       Effect.gen(function*() {

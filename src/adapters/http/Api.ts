@@ -86,6 +86,8 @@ const JobEventBody = Schema.Struct({
   current_epoch: Schema.optionalKey(Schema.Int)
 })
 
+const JobLogBody = Schema.Struct({ attempt: Count, at_ms: Schema.Int, line: Schema.String })
+
 export const JobBody = Schema.Struct({
   id: Schema.String,
   type: Schema.String,
@@ -116,6 +118,9 @@ export const JobBody = Schema.Struct({
   errors_omitted: Count,
   events: Schema.Array(JobEventBody),
   events_omitted: Count,
+  progress: Schema.Json.annotate({ description: "What the handler said last about how far it is" }),
+  logs: Schema.Array(JobLogBody).annotate({ description: "The newest lines that handlers have logged" }),
+  logs_omitted: Count,
   resubmitted_from: Schema.NullOr(Schema.String),
   resubmitted_as: Schema.NullOr(Schema.String)
 }).annotate({ identifier: "Job" })

@@ -55,6 +55,9 @@ export const toJson = (job: Job) => ({
   errors_omitted: job.errorsOmitted,
   events: job.events.map(eventJson),
   events_omitted: job.eventsOmitted,
+  progress: job.progress ?? null,
+  logs: job.logs.map(({ atMs, attempt, line }) => ({ attempt, at_ms: atMs, line })),
+  logs_omitted: job.logsOmitted,
   resubmitted_from: job.resubmittedFrom,
   resubmitted_as: job.resubmittedAs
 })
@@ -75,5 +78,6 @@ export const createdText = (
   `,"unique":${draft.unique === undefined ? "null" : JSON.stringify(draft.unique)},"run_at_ms":${stored.runAtMs},"created_at_ms":${stored.createdAtMs}` +
   `,"started_at_ms":null,"finished_at_ms":null,"worker":null,"epoch":0,"deliveries":0,"lease_losses":0` +
   `,"stale_writes":0,"reason":null,"result":null,"errors":[],"errors_omitted":0,"events":[],"events_omitted":0` +
+  `,"progress":null,"logs":[],"logs_omitted":0` +
   `,"resubmitted_from":${draft.resubmittedFrom === null ? "null" : `"${draft.resubmittedFrom}"`}` +
   `,"resubmitted_as":null}`

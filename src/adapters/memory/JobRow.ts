@@ -10,6 +10,7 @@ import * as History from "../../domain/History.ts"
 import type { ClaimedJob, Job, JobError, JobEvent, NewJob } from "../../domain/Job.ts"
 import type { JobId } from "../../domain/JobId.ts"
 import type { DeadReason, JobState } from "../../domain/JobState.ts"
+import * as Notes from "../../domain/Notes.ts"
 
 export interface JobRow {
   readonly submitted: NewJob
@@ -43,6 +44,9 @@ export interface JobRow {
   result: string | null
   errors: History.History<JobError>
   events: History.History<JobEvent>
+  /** JSON text. */
+  progress: string | null
+  lines: Notes.Lines
   resubmittedAs: JobId | null
 }
 
@@ -75,6 +79,8 @@ export const make = (submitted: NewJob, nowMs: number): JobRow => {
     result: null,
     errors: History.empty,
     events: History.empty,
+    progress: null,
+    lines: Notes.noLines,
     resubmittedAs: null
   }
 }
@@ -109,6 +115,9 @@ export const asJob = (row: JobRow): Job => ({
   errorsOmitted: row.errors.omitted,
   events: row.events.entries,
   eventsOmitted: row.events.omitted,
+  progress: row.progress === null ? null : JSON.parse(row.progress),
+  logs: row.lines.entries,
+  logsOmitted: row.lines.total - row.lines.entries.length,
   resubmittedFrom: row.submitted.resubmittedFrom,
   resubmittedAs: row.resubmittedAs
 })

@@ -8,6 +8,7 @@ import { Effect, Layer, Random } from "effect"
 import { JobStore } from "../../ports/JobStore.ts"
 import * as Claims from "./Claims.ts"
 import * as Controls from "./Controls.ts"
+import * as Noting from "./Noting.ts"
 import * as Reads from "./Reads.ts"
 import * as Reclaims from "./Reclaims.ts"
 import * as Settles from "./Settles.ts"
@@ -34,6 +35,7 @@ const make = Effect.fnUntraced(function*(options: Options) {
     ...Submits.make(tables),
     ...Claims.make(tables),
     ...Settles.make(tables),
+    ...Noting.make(tables),
     ...Reclaims.make(tables),
     ...Controls.make(tables),
     ...Reads.make(tables)

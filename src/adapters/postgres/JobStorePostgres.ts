@@ -11,6 +11,7 @@ import * as Chores from "./store/Chores.ts"
 import * as Claim from "./store/Claim.ts"
 import * as Control from "./store/Control.ts"
 import * as Leases from "./store/Leases.ts"
+import * as Notes from "./store/Notes.ts"
 import * as Reads from "./store/Reads.ts"
 import type { StoreOptions } from "./store/Rows.ts"
 import * as Settle from "./store/Settle.ts"
@@ -25,6 +26,7 @@ const make = (options: StoreOptions) =>
       ...Submit.make(db, options),
       ...Claim.make(db),
       ...Settle.make(db, options),
+      ...Notes.make(db),
       ...Leases.make(db, options),
       ...reads,
       ...Control.make(db, options, reads),

@@ -15,8 +15,15 @@ import core from "./migrations/0001_core.ts"
 import guards from "./migrations/0002_guards.ts"
 import queues from "./migrations/0003_queues.ts"
 import terms from "./migrations/0004_terms.ts"
+import handlers from "./migrations/0006_handlers.ts"
 
-const steps: ReadonlyArray<Effect.Effect<void, SqlError.SqlError, SqlClient.SqlClient>> = [core, guards, queues, terms]
+const steps: ReadonlyArray<Effect.Effect<void, SqlError.SqlError, SqlClient.SqlClient>> = [
+  core,
+  guards,
+  queues,
+  terms,
+  handlers
+]
 
 /** The version of the schema that this program reads and writes. */
 export const schemaVersion = steps.length

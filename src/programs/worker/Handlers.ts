@@ -1,6 +1,7 @@
 /** Which handler runs which type of job. A process claims the types it has a handler for, and no others. */
 import { Context, Effect, Layer } from "effect"
 import { JobType, namePattern } from "../../domain/Job.ts"
+import { isTypedHandler, type TypedHandler } from "../job/TypedHandler.ts"
 import type { Handler } from "./HandlerApi.ts"
 import { WorkerMisconfigured } from "./WorkerConfig.ts"
 
@@ -44,3 +45,30 @@ export const make = Effect.fnUntraced(
 export const layer = (
   handlers: Readonly<Record<string, Handler>>
 ): Layer.Layer<Handlers, WorkerMisconfigured> => Layer.effect(Handlers, make(handlers))
+
+/** One record of typed handlers, or what is wrong with them. */
+const byType = <R>(handlers: ReadonlyArray<TypedHandler<R>>, services: Context.Context<R>) => {
+  const all: Record<string, Handler> = Object.create(null)
+  for (const handler of handlers) {
+    if (!isTypedHandler(handler)) {
+      return "one of the handlers is no typed handler: make it with handle() of its definition"
+    }
+    if (handler.type in all) {
+      return `there are two handlers for "${handler.type}"`
+    }
+    all[handler.type] = handler.toHandler(services)
+  }
+  return all
+}
+
+/** Typed handlers, with what their Effects need taken from the context. */
+export const makeTyped = Effect.fnUntraced(function*<R = never>(
+  handlers: ReadonlyArray<TypedHandler<R>>
+): Effect.fn.Return<Handlers["Service"], WorkerMisconfigured, R> {
+  const all = byType(handlers, yield* Effect.context<R>())
+  return typeof all === "string" ? yield* new WorkerMisconfigured({ message: all }) : yield* make(all)
+})
+
+export const layerTyped = <R = never>(
+  handlers: ReadonlyArray<TypedHandler<R>>
+): Layer.Layer<Handlers, WorkerMisconfigured, R> => Layer.effect(Handlers, makeTyped(handlers))

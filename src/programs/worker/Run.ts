@@ -10,17 +10,37 @@ import { type ClaimedJob, effectKey } from "../../domain/Job.ts"
 import type { Failure, Outcome } from "../../domain/Outcome.ts"
 import * as Sanitise from "../../domain/Sanitise.ts"
 import { asAgain, type Handler, type HandlerContext, isRejection } from "./HandlerApi.ts"
+import type { Notes } from "./Notes.ts"
 
 /** `null`: record nothing, the claim is known not to be current. */
 export type Ending = Outcome | null
 
+const toResult = (value: unknown): string | null => value === undefined ? null : Sanitise.result(value)
+
 /** What a run may be interrupted with. Made on first use: most handlers never look at their signal. */
 export class RunContext implements HandlerContext {
   readonly claim: Claim
+  readonly #attempt: number
+  readonly #notes: Notes
   #controller: AbortController | undefined = undefined
 
-  constructor(claim: Claim) {
+  constructor(claim: Claim, attempt: number, notes: Notes) {
     this.claim = claim
+    this.#attempt = attempt
+    this.#notes = notes
+  }
+
+  // Getters rather than methods: a handler takes them out by destructuring, and most take none.
+  get progress(): HandlerContext["progress"] {
+    return (value) => this.#notes.progress(this.claim, this.#attempt, value)
+  }
+
+  get log(): HandlerContext["log"] {
+    return (line) => this.#notes.log(this.claim, this.#attempt, line)
+  }
+
+  get toResult(): HandlerContext["toResult"] {
+    return toResult
   }
 
   get signal(): AbortSignal {
@@ -39,8 +59,23 @@ const failed = (failure: Failure): Outcome => ({ _tag: "Failed", failure })
 export const timedOut = (timeoutMs: number): Outcome =>
   failed({ name: "Timeout", message: `The run did not end within its ${timeoutMs} ms.` })
 
-const isClaimNotCurrent = (error: unknown): boolean =>
-  typeof error === "object" && error !== null && (error as { _tag?: unknown })._tag === "ClaimNotCurrent"
+/** What the fence in the database raises where a claim is not current, whichever client a handler has met it with. */
+const fencedState = "DM001"
+
+/** Depth of causes to look at: the driver's error lies below those of what stands around it. */
+const causesMax = 4
+
+const isClaimNotCurrent = (error: unknown): boolean => {
+  let at = error
+  for (let depth = 0; depth < causesMax && typeof at === "object" && at !== null; depth++) {
+    const { _tag, cause, code, reason } = at as Partial<Record<"_tag" | "cause" | "code" | "reason", unknown>>
+    if (_tag === "ClaimNotCurrent" || code === fencedState) {
+      return true
+    }
+    at = cause ?? reason
+  }
+  return false
+}
 
 /** What a thrown value means. Looking at it may throw as well: then it is just a failure. */
 const endingOfError = (error: unknown): Ending => {
@@ -77,7 +112,7 @@ const endingOfValue = (value: unknown): Ending => {
 
 const completed = (value: unknown): Outcome => ({
   _tag: "Completed",
-  result: value === undefined ? null : Sanitise.result(value)
+  result: toResult(value)
 })
 
 const endingOfExit = (exit: Exit.Exit<unknown, unknown>): Ending => {
@@ -105,7 +140,7 @@ export interface Starter {
   ) => ((reason: string) => void) | null
 }
 
-export const starter = (worker: string, context: Context.Context<never>): Starter => {
+export const starter = (worker: string, context: Context.Context<never>, notes: Notes): Starter => {
   const runFork = Effect.runForkWith(context)
 
   const follow = (
@@ -127,7 +162,7 @@ export const starter = (worker: string, context: Context.Context<never>): Starte
 
   return {
     start: (handler, claim, job, end) => {
-      const run = new RunContext(claim)
+      const run = new RunContext(claim, job.attempts + 1, notes)
       try {
         const value = handler({
           id: job.id,

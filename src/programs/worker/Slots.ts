@@ -14,6 +14,7 @@ import type { Outcome } from "../../domain/Outcome.ts"
 import * as Meters from "../process/Meters.ts"
 import type { Handlers } from "./Handlers.ts"
 import type { HeldJob, HeldLease, Leases } from "./Leases.ts"
+import type { Notes } from "./Notes.ts"
 import * as Run from "./Run.ts"
 import * as Signal from "./Signal.ts"
 
@@ -100,6 +101,7 @@ export const make = (options: {
   readonly worker: string
   readonly handlers: Handlers["Service"]
   readonly leases: Leases
+  readonly notes: Notes
   readonly context: Context.Context<never>
   readonly now: () => number
   readonly settle: (held: HeldJob, outcome: Outcome) => void
@@ -113,7 +115,7 @@ export const make = (options: {
   readonly onRunaways: (count: number, held: HeldJob | null) => void
 }): Slots => {
   const { context, forget, handlers, now, settle } = options
-  const starter = Run.starter(options.worker, context)
+  const starter = Run.starter(options.worker, context, options.notes)
   const runFork = Effect.runForkWith(context)
   const waiting = new Set<HeldJob>()
   const actives = new Map<HeldJob, Active>()

@@ -30,6 +30,7 @@ import { Handlers } from "./Handlers.ts"
 import * as Heartbeat from "./Heartbeat.ts"
 import { LeaseIds } from "./LeaseIds.ts"
 import * as Leases from "./Leases.ts"
+import * as Notes from "./Notes.ts"
 import * as Outage from "./Outage.ts"
 import * as Reports from "./Reports.ts"
 import * as Settler from "./Settler.ts"
@@ -94,11 +95,14 @@ const make = Effect.gen(function*() {
     }
   })
 
+  const notes = Notes.make({ store, now })
+
   const slots: Slots.Slots = Slots.make({
     slots: config.slots,
     worker: config.name,
     handlers,
     leases,
+    notes,
     context,
     now,
     settle: (held, outcome) => {
@@ -285,6 +289,8 @@ const make = Effect.gen(function*() {
   yield* Effect.forkScoped(deliveries.acknowledge)
   yield* Effect.forkScoped(subscribing)
   yield* Effect.addFinalizer(() => Effect.timeoutOption(deliveries.flush, lastCallMs))
+  yield* Effect.forkScoped(notes.run)
+  yield* Effect.addFinalizer(() => notes.flush(lastCallMs))
   yield* Effect.forkScoped(settler.run)
   yield* Effect.addFinalizer(() =>
     Effect.gen(function*() {

@@ -1,13 +1,22 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Layer } from "effect"
 import * as GuardedEffectsMemory from "../../../src/adapters/memory/GuardedEffectsMemory.ts"
-import { Epoch } from "../../../src/domain/Claim.ts"
+import { type Claim, Epoch } from "../../../src/domain/Claim.ts"
 import type { JobId } from "../../../src/domain/JobId.ts"
+import type { HandlerContext } from "../../../src/ports/CurrentJob.ts"
 import { GuardedEffects, GuardedEffectsUnavailable } from "../../../src/ports/GuardedEffects.ts"
 import { JobStore } from "../../../src/ports/JobStore.ts"
 import * as BuiltIn from "../../../src/programs/handlers/BuiltIn.ts"
 import * as Ids from "../../support/Ids.ts"
 import { make, pass } from "../../support/WorkerWorld.ts"
+
+const context = (claim: Claim): HandlerContext => ({
+  claim,
+  signal: new AbortController().signal,
+  progress: () => undefined,
+  log: () => undefined,
+  toResult: () => null
+})
 
 const started = Effect.gen(function*() {
   const world = yield* make()
@@ -94,7 +103,7 @@ describe("the built-in handlers", () => {
           key: "used again",
           worker: "ada"
         }
-        return handler(job, { claim, signal: new AbortController().signal }) as Effect.Effect<unknown>
+        return handler(job, context(claim)) as Effect.Effect<unknown>
       }
       const [one, two] = [Ids.jobId(), Ids.jobId()]
       assert.isUndefined(yield* run(one))

@@ -1,6 +1,8 @@
 /** The built worker as a process: handlers that misbehave, modules that do not load, and being told to stop. */
+import { PgClient } from "@effect/sql-pg"
 import { assert, describe, it } from "@effect/vitest"
-import { Effect, Redacted } from "effect"
+import { Effect, Layer, Redacted } from "effect"
+import { SqlClient } from "effect/sql"
 import * as ApiClient from "../../support/ApiClient.ts"
 import { freshDatabase } from "../../support/Database.ts"
 import * as Processes from "../../support/Processes.ts"
@@ -20,7 +22,13 @@ const stage = Effect.gen(function*() {
     () => `the server is ready; it said:\n${server.output().slice(-2_000)}`,
     Effect.map(api.send("GET", "/ready"), ({ status }) => status === 200)
   )
+  const sql = yield* Layer.build(PgClient.layer({ url: Redacted.make(url), maxConnections: 1 }))
   return {
+    rows: (text: string) =>
+      Effect.flatMap(SqlClient.SqlClient, (client) => client.unsafe(text)).pipe(
+        Effect.provideContext(sql),
+        Effect.orDie
+      ),
     worker: (env: Readonly<Record<string, string>>) =>
       Processes.start("worker", { DEADMAN_DATABASE_URL: url, DEADMAN_LEASE_MS: "1000", ...env }),
     submit: (type: string, payload?: unknown, more: object = {}) =>
@@ -114,13 +122,45 @@ describe("a worker process", () => {
       assert.strictEqual((yield* job(twice)).attempts, 0)
     }), 60_000)
 
+  it.live(
+    "loads typed handlers with a layer of their own: an effect in their transaction happens once",
+    () =>
+      Effect.gen(function*() {
+        const { ended, job, rows, submit, worker } = yield* stage
+        yield* rows("CREATE TABLE public.ledger (account text, amount int)")
+        yield* worker({ DEADMAN_HANDLERS: "test/support/handlers/ledger.ts" })
+        const retry = { backoff: { kind: "fixed", delay_ms: 0 } }
+        const charged = yield* submit("charge", { account: "ada", amount: 5 }, retry)
+        const wrong = yield* submit("charge", { account: "ada" })
+        yield* ended(charged)
+        const charge = yield* job(charged)
+        assert.deepInclude(charge, { state: "completed", result: "Already", attempts: 2 })
+        assert.deepStrictEqual(
+          charge.logs.map(({ attempt, line }: { attempt: number; line: string }) => [attempt, line]),
+          [
+            [1, "entered"]
+          ]
+        )
+        const deposited = yield* submit("deposit", { account: "ada", amount: 2 })
+        yield* ended(deposited)
+        assert.deepInclude(yield* job(deposited), { state: "completed", result: { balance: 7 }, attempts: 0 })
+        yield* ended(wrong)
+        const refused = yield* job(wrong)
+        assert.strictEqual(refused.reason, "rejected")
+        assert.include(refused.errors[0].message, "payload.amount")
+      }),
+    60_000
+  )
+
   it.live.each(
     [
       ["test/support/handlers/nowhere.js", "not there"],
       ["package.json", "package.json"],
       ["test/support/handlers/misnamed.js", "misnamed.js, but \"send mail\" is not a type a job can have"],
       ["test/support/handlers/probes.js,test/support/handlers/../handlers/probes.js", "so has"],
-      ["src/programs/Version.ts", "exports no handlers"]
+      ["src/programs/Version.ts", "exports no handlers"],
+      ["test/support/handlers/mixed.js", "number 2 of its array is no typed handler"],
+      ["test/support/handlers/doubled.ts", "it has two handlers for \"twice\""]
     ] as const
   )("DEADMAN_HANDLERS=%s stops it with one line", ([path, said]) =>
     Effect.gen(function*() {

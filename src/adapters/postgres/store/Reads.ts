@@ -57,6 +57,9 @@ interface JobRow {
   readonly errors_total: number | null
   readonly events: ReadonlyArray<EventEntry> | null
   readonly events_total: number | null
+  readonly progress: unknown
+  readonly logs: ReadonlyArray<LogEntry> | null
+  readonly logs_total: number | null
   readonly resubmitted_as: string | null
 }
 
@@ -68,6 +71,12 @@ interface ErrorEntry {
   readonly at_ms: number
   readonly name: string
   readonly message: string
+}
+
+interface LogEntry {
+  readonly attempt: number
+  readonly at_ms: number
+  readonly line: string
 }
 
 interface EventEntry {
@@ -139,6 +148,9 @@ const toJob = (row: JobRow): Job => ({
   errorsOmitted: Math.max(0, (row.errors_total ?? 0) - (row.errors?.length ?? 0)),
   events: (row.events ?? []).map(toEvent),
   eventsOmitted: Math.max(0, (row.events_total ?? 0) - (row.events?.length ?? 0)),
+  progress: row.progress,
+  logs: (row.logs ?? []).map(({ at_ms, attempt, line }) => ({ attempt, atMs: at_ms, line })),
+  logsOmitted: Math.max(0, (row.logs_total ?? 0) - (row.logs?.length ?? 0)),
   resubmittedFrom: row.resubmitted_from as JobId | null,
   resubmittedAs: row.resubmitted_as as JobId | null
 })
@@ -146,7 +158,7 @@ const toJob = (row: JobRow): Job => ({
 const columns = `j.id, r.type, r.queue, j.priority, j.state, b.payload, b.tags, j.attempts, b.max_attempts, b.backoff,
   b.timeout_ms, b.start_by_ms::float8, j.retain_ms::float8, b.uniqueness, j.run_at_ms::float8, b.created_at_ms::float8, j.started_at_ms::float8, j.finished_at_ms::float8,
   j.worker, j.epoch, j.deliveries, j.losses, j.stale, j.reason, b.resubmitted_from, g.result, g.errors,
-  g.errors_total, g.events, g.events_total, g.resubmitted_as`
+  g.errors_total, g.events, g.events_total, g.progress, g.logs, g.logs_total, g.resubmitted_as`
 
 /** Found by key, row by row, whatever the planner believes about the size of a table. */
 const wholeOf = (job: string) =>
