@@ -1,0 +1,149 @@
+/**
+ * Deadman as Layers, for a program of one's own: the store, a worker pool, the chores and a client, each to be taken
+ * alone, replaced, or had together as `layer`.
+ *
+ * Any process may submit, run jobs, or do both. The chores (reclaiming what the dead left, promoting what is due,
+ * pruning) are done by every process that is not told otherwise; at least one of a cluster has to.
+ */
+import { Effect, Layer } from "effect"
+import { ApiError } from "../adapters/http/ApiError.ts"
+import * as ScheduleBody from "../adapters/http/ScheduleBody.ts"
+import * as SubmitBody from "../adapters/http/SubmitBody.ts"
+import type { DelayedJobs } from "../ports/DelayedJobs.ts"
+import type { JobStore } from "../ports/JobStore.ts"
+import type { Schedules } from "../ports/Schedules.ts"
+import type { Submitter } from "../ports/Submitter.ts"
+import type { Transport } from "../ports/Transport.ts"
+import * as Adapters from "./Adapters.ts"
+import * as Client from "./client/Client.ts"
+import type { TypedHandler } from "./job/TypedHandler.ts"
+import * as Keeper from "./keeper/Keeper.ts"
+import * as KeeperConfig from "./keeper/KeeperConfig.ts"
+import * as Given from "./Options.ts"
+import * as Loops from "./process/Loops.ts"
+import * as Stopping from "./process/Stopping.ts"
+import * as Presence from "./server/Presence.ts"
+import * as StatusView from "./server/StatusView.ts"
+import * as GroupCommit from "./submit/GroupCommit.ts"
+import { version } from "./Version.ts"
+import type { Handler } from "./worker/HandlerApi.ts"
+import * as Handlers from "./worker/Handlers.ts"
+import * as WorkerConfig from "./worker/WorkerConfig.ts"
+import * as WorkerPool from "./worker/WorkerPool.ts"
+
+/** What stands behind every part of Deadman. */
+export type Ports = Exclude<Layer.Success<ReturnType<typeof Adapters.layer>>, Adapters.Adapters>
+
+/** Handlers of defined job types, or plain functions by type. */
+export type HandlersOf<R> = ReadonlyArray<TypedHandler<R>> | Readonly<Record<string, Handler>>
+
+const isList = <R>(handlers: HandlersOf<R>): handlers is ReadonlyArray<TypedHandler<R>> => Array.isArray(handlers)
+
+export interface Options<R = never>
+  extends Given.StoreOptions, Given.WorkerOptions, Given.KeeperOptions, Given.LogOptions
+{
+  /** What this process runs. Without any it runs nothing and only submits. */
+  readonly handlers?: HandlersOf<R> | undefined
+  /** Whether this process does chores; `true` if nothing is said. */
+  readonly keeper?: boolean | undefined
+}
+
+const others = ["handlers", "keeper"]
+
+type Spoken = Given.StoreOptions & Given.WorkerOptions & Given.KeeperOptions
+
+const configured = <A, E extends { readonly message: string }, R>(
+  options: Spoken,
+  layer: Layer.Layer<A, E, R>
+): Layer.Layer<A, Given.StartFailed, R> =>
+  layer.pipe(
+    Layer.provide(Given.layer(options)),
+    Layer.catch((error) => Layer.effectContext(Effect.fail(Given.startFailed(options, error))))
+  )
+
+// Shared by all parts of one program, since a layer is built once.
+const process = Layer.merge(Loops.layer, Stopping.layer)
+
+/** Nothing but the adapters: embedded, one Postgres, or with Redis and Kafka, as the options and the environment say. */
+export const layerPorts = (
+  options: Given.StoreOptions = {}
+): Layer.Layer<Ports | Adapters.Adapters, Given.StartFailed> =>
+  configured(options, Layer.provide(Adapters.layer("app"), process))
+
+const drafts = Layer.succeed(Client.Drafts, {
+  read: (body) => SubmitBody.decode(body, "", null),
+  readSchedule: (text, body) => {
+    const name = ScheduleBody.nameOf(text)
+    return name instanceof ApiError ? name : ScheduleBody.decode(name, JSON.stringify(body))
+  }
+})
+
+/** Submits, and looks at jobs. Closing its scope refuses new submits and answers those under way. */
+export const layerClient: Layer.Layer<
+  Client.Client | Submitter,
+  never,
+  JobStore | Transport | DelayedJobs | Schedules
+> = Client
+  .layer.pipe(Layer.provideMerge(GroupCommit.layer), Layer.provide(drafts))
+
+/** Which handler runs which type of job. */
+export const layerHandlers = <R>(handlers: HandlersOf<R>): Layer.Layer<Handlers.Handlers, Given.StartFailed, R> =>
+  configured({}, isList(handlers) ? Handlers.layerTyped(handlers) : Handlers.layer(handlers))
+
+/** Runs jobs. Closing its scope drains: running jobs may finish within `drainMs`, the others are handed back. */
+export const layerWorker = <R = never>(
+  options: Given.WorkerOptions & { readonly handlers: HandlersOf<R>; readonly maxLeaseLosses?: number | undefined }
+): Layer.Layer<WorkerPool.WorkerPool, Given.StartFailed, Ports | R> => {
+  const config = Layer.effect(WorkerConfig.WorkerConfig, WorkerConfig.fromEnv({ role: "worker", version }))
+  return configured(
+    options,
+    WorkerPool.layer.pipe(Layer.provide(Layer.mergeAll(layerHandlers<R>(options.handlers), config, process)))
+  )
+}
+
+/** The chores. Any number of processes may do them. */
+export const layerKeeper = (
+  options: Given.KeeperOptions = {}
+): Layer.Layer<never, Given.StartFailed, Ports> =>
+  configured(
+    options,
+    Keeper.layer.pipe(
+      Layer.provide(Layer.merge(Layer.effect(KeeperConfig.KeeperConfig, KeeperConfig.fromEnv), process))
+    )
+  )
+
+/** A process that runs nothing is listed too, so that its counters are in the totals. */
+const presence = Presence.layer.pipe(
+  Layer.provide(Layer.effect(
+    StatusView.Identity,
+    Effect.map(Adapters.Adapters, ({ names, profile }) => ({ version, profile, adapters: names }))
+  )),
+  Layer.provide(process)
+)
+
+const given = <R>(handlers: HandlersOf<R> | undefined): handlers is HandlersOf<R> => handlers !== undefined
+
+/**
+ * All of it: the client, the handlers' worker pool if there are handlers, and the chores.
+ *
+ * Handlers find the client, so that they can submit. Shutdown is the scope closing: the pool drains first, what the
+ * handlers submit meanwhile is stored, the connections go last.
+ */
+export const layer = <R = never>(
+  options: Options<R> = {}
+): Layer.Layer<Client.Client, Given.StartFailed, Exclude<R, Client.Client>> => {
+  const { handlers } = options
+  const checked = configured(options, Layer.effectDiscard(Given.refuseUnknown(options, others)))
+  const workers: Layer.Layer<never, Given.StartFailed, Ports | Adapters.Adapters | R> = given(handlers)
+    ? layerWorker<R>({ ...options, handlers })
+    : presence
+  const keeper = options.keeper === false ? Layer.empty : layerKeeper(options)
+  const composed = Layer.effect(Client.Client, Client.Client).pipe(
+    Layer.provide(workers),
+    Layer.provideMerge(layerClient),
+    Layer.provide(keeper),
+    Layer.provide(layerPorts(options)),
+    Layer.provide(checked)
+  )
+  return composed as Layer.Layer<Client.Client, Given.StartFailed, Exclude<R, Client.Client>>
+}

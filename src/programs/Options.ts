@@ -1,0 +1,123 @@
+/**
+ * What a program of one's own may say when it starts Deadman.
+ *
+ * Each option stands for a variable of the environment and goes before it, so that all of the rules, the defaults and
+ * the checks are those of the shipped programs. What is wrong is said in the words of whoever said it.
+ */
+import { Config, ConfigProvider, Effect, Layer, Schema } from "effect"
+import * as Variables from "./process/Variables.ts"
+
+/** Where the jobs are kept, and how they travel. */
+export interface StoreOptions {
+  /** A Postgres; without it (and without `DEADMAN_DATABASE_URL`) one of Deadman's own is started from npm. */
+  readonly databaseUrl?: string | undefined
+  /** Where Deadman's own Postgres keeps its data: `.deadman` if nothing is said. */
+  readonly dataDir?: string | undefined
+  /** A Redis for leases and delays; without it Postgres does it. */
+  readonly redisUrl?: string | undefined
+  /** `host:port`, with commas between: a Kafka that spreads the jobs; without it Postgres does it. */
+  readonly kafkaBrokers?: string | undefined
+  /** Connections for submits, claims and settles. */
+  readonly storePool?: number | undefined
+  /** Connections for transactions that handlers take part in. */
+  readonly handlerPool?: number | undefined
+  /** How long an idempotencyKey outlives its job's end. */
+  readonly keyTtlMs?: number | undefined
+}
+
+/** How jobs are run. */
+export interface WorkerOptions {
+  /** Jobs run at once: 4 if nothing is said. */
+  readonly slots?: number | undefined
+  /** For people; a random suffix is added. */
+  readonly workerName?: string | undefined
+  /** How long this process may be quiet before its jobs are another's. */
+  readonly leaseMs?: number | undefined
+  /** How long running jobs may take to finish when the process is told to stop. */
+  readonly drainMs?: number | undefined
+}
+
+/** How the chores are done. */
+export interface KeeperOptions {
+  /** A job that takes this many workers down is dead as a crash loop. */
+  readonly maxLeaseLosses?: number | undefined
+  /** How long completed jobs are kept. */
+  readonly retainCompletedMs?: number | undefined
+  /** How long dead jobs are kept. */
+  readonly retainDeadMs?: number | undefined
+}
+
+export interface LogOptions {
+  /** From `debug` to `none`. */
+  readonly logLevel?: "debug" | "info" | "warn" | "error" | "none" | undefined
+  readonly logFormat?: "pretty" | "json" | undefined
+}
+
+type Options = StoreOptions & WorkerOptions & KeeperOptions & LogOptions
+
+const variables: Readonly<Record<keyof Options, string>> = {
+  databaseUrl: "DEADMAN_DATABASE_URL",
+  dataDir: "DEADMAN_DATA_DIR",
+  redisUrl: "DEADMAN_REDIS_URL",
+  kafkaBrokers: "DEADMAN_KAFKA_BROKERS",
+  storePool: "DEADMAN_STORE_POOL",
+  handlerPool: "DEADMAN_HANDLER_POOL",
+  keyTtlMs: "DEADMAN_KEY_TTL_MS",
+  slots: "DEADMAN_WORKER_THREADS",
+  workerName: "DEADMAN_WORKER_NAME",
+  leaseMs: "DEADMAN_LEASE_MS",
+  drainMs: "DEADMAN_DRAIN_MS",
+  maxLeaseLosses: "DEADMAN_MAX_LEASE_LOSSES",
+  retainCompletedMs: "DEADMAN_RETAIN_COMPLETED_MS",
+  retainDeadMs: "DEADMAN_RETAIN_DEAD_MS",
+  logLevel: "DEADMAN_LOG_LEVEL",
+  logFormat: "DEADMAN_LOG_FORMAT"
+}
+
+const names = Object.keys(variables) as ReadonlyArray<keyof Options>
+
+/** These two exclude each other: an option must not be contradicted by the environment. */
+const hides: Partial<Record<keyof Options, keyof Options>> = { databaseUrl: "dataDir", dataDir: "databaseUrl" }
+
+/** The configuration with `options` in front of what there is already. */
+export const layer = (options: Options): Layer.Layer<never> => {
+  const given: Record<string, string> = {}
+  for (const name of names) {
+    const value = options[name]
+    const hidden = hides[name]
+    if (value !== undefined) {
+      given[variables[name]] = String(value)
+      if (hidden !== undefined && options[hidden] === undefined) {
+        // Set to nothing is what stands for a variable that is left out.
+        given[variables[hidden]] = ""
+      }
+    }
+  }
+  return ConfigProvider.layerAdd(ConfigProvider.fromEnvRecord(given, { preserveEmptyStrings: true }), {
+    asPrimary: true
+  })
+}
+
+/** Deadman could not be started as it was asked to: change what the message names. */
+export class StartFailed extends Schema.TaggedError<StartFailed>()("StartFailed", { message: Schema.String }) {}
+
+/** An option is called what its writer called it, whatever variable it stands for. */
+export const startFailed = (options: Options, error: { readonly message: string }): StartFailed => {
+  const text = error instanceof Config.ConfigError ? `the configuration is wrong: ${error.message}` : error.message
+  return new StartFailed({
+    message: names.reduce(
+      (said, name) => options[name] === undefined ? said : said.replaceAll(variables[name], name),
+      text
+    )
+  })
+}
+
+/** A misspelt option would silently be the default. */
+export const refuseUnknown = (options: object, others: ReadonlyArray<string>) =>
+  Effect.suspend(() => {
+    const known: ReadonlyArray<string> = [...names, ...others]
+    const strange = Object.keys(options).find((name) => !known.includes(name))
+    return strange === undefined
+      ? Effect.void
+      : Effect.fail(Variables.wrong(strange, `is not an option; these are: ${known.join(", ")}`))
+  })

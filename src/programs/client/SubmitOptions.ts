@@ -1,0 +1,61 @@
+/**
+ * What may be said about a job when it is submitted, as TypeScript writes it, and as the API does.
+ *
+ * One place decides what a job may be: what the client takes is turned into the body that HTTP takes, and is read as
+ * that is. So one Idempotency-Key means the same request whichever way it came in.
+ */
+import type { Backoff } from "../../domain/Backoff.ts"
+import type { JobState } from "../../domain/JobState.ts"
+
+/** When a job is taken for one that is there already. */
+export interface Unique {
+  /** The top-level fields of the payload that are compared; absent: all of it. */
+  readonly fields?: ReadonlyArray<string> | undefined
+  /** For how long after its submit a job stands in the way. */
+  readonly windowMs?: number | undefined
+  /** In which states a job stands in the way: pending, running or failed if nothing is said, completed too in a window. */
+  readonly states?: ReadonlyArray<JobState> | undefined
+  /** `skip` (the default) answers the job that is there; `replace` cancels it, if it does not run yet. */
+  readonly onConflict?: "skip" | "replace" | undefined
+}
+
+export interface SubmitOptions {
+  readonly queue?: string | undefined
+  /** From -1000 to 1000, higher first. */
+  readonly priority?: number | undefined
+  /** Runs that may end in failure, the first included. */
+  readonly maxAttempts?: number | undefined
+  readonly backoff?: Backoff | undefined
+  /** An attempt that takes longer is interrupted, and has failed. */
+  readonly timeoutMs?: number | undefined
+  /** When the job is due, in milliseconds since the epoch by the database's clock; absent: now. */
+  readonly runAtMs?: number | undefined
+  /** Not started by then, the job is dead as `expired`. */
+  readonly startByMs?: number | undefined
+  /** How long the job is kept after its end; absent: as configured. */
+  readonly retainMs?: number | undefined
+  readonly tags?: ReadonlyArray<string> | undefined
+  /** One key is one job: a submit that repeats it answers the job that is there. */
+  readonly idempotencyKey?: string | undefined
+  readonly unique?: Unique | undefined
+}
+
+const snake = (name: string): string => name.replaceAll(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`)
+const camel = (name: string): string => name.replaceAll(/_([a-z])/g, (_, letter: string) => letter.toUpperCase())
+
+const fields = (given: object): Record<string, unknown> =>
+  Object.fromEntries(
+    Object.entries(given).filter(([, value]) => value !== undefined).map(([name, value]) => [snake(name), value])
+  )
+
+/** The body of the same request over HTTP. */
+export const bodyOf = (type: string, payload: unknown, options: SubmitOptions): Record<string, unknown> => {
+  const { unique, ...rest } = options
+  return { type, payload, ...fields(rest), ...(unique === undefined ? {} : { unique: fields(unique) }) }
+}
+
+/** A message about that body, in the words of these options: `max_attempts must be …` is about `maxAttempts`. */
+export const inOurWords = (message: string, field: string | undefined): { message: string; field: string | null } =>
+  field === undefined || field.startsWith("payload")
+    ? { message, field: field ?? null }
+    : { message: message.replace(field, camel(field)), field: camel(field) }

@@ -1,0 +1,73 @@
+/**
+ * Whatever TypeScript the guide and the README show is a piece of an example that is run, letter by letter.
+ *
+ * `<!-- docs/examples/first-job.ts#define -->` in front of a block names the example and its region.
+ */
+import { assert, describe, it } from "@effect/vitest"
+import { existsSync, readFileSync } from "node:fs"
+import { dirname, join, normalize } from "node:path"
+
+interface Block {
+  readonly file: string
+  readonly line: number
+  readonly language: string
+  readonly from: string | undefined
+  readonly text: string
+}
+
+const blocksOf = (file: string): ReadonlyArray<Block> => {
+  const text = readFileSync(file, "utf8")
+  return [...text.matchAll(/(?:^<!-- (\S+) -->\n)?^```(\w*)\n([\s\S]*?)^```$/gm)].map((match) => ({
+    file,
+    line: text.slice(0, match.index).split("\n").length,
+    language: match[2] ?? "",
+    from: match[1],
+    text: match[3] ?? ""
+  }))
+}
+
+/** The lines between `// #region name` and the next `// #endregion`; the file's, without its header, if there is no name. */
+const regionOf = (block: Block): string | null => {
+  const [path = "", name] = (block.from ?? "").split("#")
+  const text = readFileSync(normalize(join(dirname(block.file), path)), "utf8")
+  if (name === undefined) {
+    return text.replace(/^\/\*\*[\s\S]*?\*\/\n/, "").replaceAll(/^\/\/ #(region .*|endregion)\n/gm, "")
+  }
+  const from = text.indexOf(`// #region ${name}\n`)
+  const until = text.indexOf("// #endregion\n", from)
+  return from === -1 || until === -1 ? null : text.slice(text.indexOf("\n", from) + 1, until)
+}
+
+const blocks = ["docs/guide.md", "README.md"].flatMap(blocksOf).filter(({ language }) =>
+  ["ts", "js", "typescript", "javascript"].includes(language)
+)
+
+describe("the guide", () => {
+  it("shows code, so that the checks of it are not vacuous", () => {
+    assert.isAtLeast(blocks.filter(({ file }) => file === "docs/guide.md").length, 8)
+    assert.isAtLeast(blocks.filter(({ file }) => file === "README.md").length, 1)
+  })
+
+  it.each(blocks)("$file:$line is a piece of $from", (block) => {
+    assert.isDefined(block.from, `${block.file}:${block.line}: name the example that this block is a piece of`)
+    assert.strictEqual(block.text, regionOf(block), `${block.file}:${block.line}: copy ${block.from} anew`)
+  })
+})
+
+describe("the guide's commands", () => {
+  const guide = readFileSync("docs/guide.md", "utf8")
+  const commands = [...guide.matchAll(/^```sh\n([\s\S]*?)^```$/gm)].flatMap(([, text = ""]) => text.trim().split("\n"))
+
+  it("run files that are there, or are those that install", () => {
+    const files = commands.flatMap((command) => /^node (?:--test )?(\S+\.ts)/.exec(command)?.[1] ?? [])
+    assert.isAtLeast(files.length, 4)
+    assert.deepStrictEqual(files.filter((file) => !existsSync(`docs/examples/${file}`)), [])
+    const others = commands.filter((command) => !command.startsWith("node "))
+    // What test/support/Consumer.ts does, in the words of a terminal.
+    assert.deepStrictEqual(others.map((command) => command.replace(/ +#.*/, "")), [
+      "npm install && npm pack",
+      "mkdir my-jobs && cd my-jobs && npm init -y && npm pkg set type=module",
+      "npm install ../deadman-0.1.0.tgz"
+    ])
+  })
+})

@@ -1,0 +1,184 @@
+/** Deadman within a program: promises in front, a real Postgres behind. */
+import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
+import { Effect, Exit, Fiber, Redacted, Schema, Scope } from "effect"
+import * as SubmitBody from "../../../src/adapters/http/SubmitBody.ts"
+import { bodyOf } from "../../../src/programs/client/SubmitOptions.ts"
+import { Deadman, Job } from "../../../src/programs/deadman.ts"
+import { freshDatabase } from "../../support/Database.ts"
+
+const scope = Scope.makeUnsafe()
+let databaseUrl = ""
+
+beforeAll(() =>
+  Effect.runPromise(Scope.provide(freshDatabase, scope)).then(({ url }) => {
+    databaseUrl = Redacted.value(url)
+  })
+)
+afterAll(() => Effect.runPromise(Scope.close(scope, Exit.void)))
+
+const double = Job.define({ type: "double", payload: Schema.Struct({ n: Schema.Int }), result: Schema.Int })
+
+/** Stops it whatever happens. */
+const started = (options: Deadman.StartOptions = {}) =>
+  Effect.acquireRelease(
+    Effect.promise(() => Deadman.start({ databaseUrl, logLevel: "none", ...options })),
+    (deadman) => Effect.promise(() => deadman.stop())
+  )
+
+const does = <A>(ask: () => Promise<A>) => Effect.promise(ask)
+const refusal = (ask: () => Promise<unknown>) =>
+  does(() =>
+    ask().then(
+      (): never => assert.fail("it was accepted"),
+      (error: Error & { readonly _tag?: string }) => error
+    )
+  )
+
+const live = <A, E>(test: Effect.Effect<A, E, Scope.Scope>) => () => Effect.runPromise(Effect.scoped(test))
+
+describe("Deadman.start", () => {
+  it(
+    "one process submits and another runs; the result comes back as its type",
+    live(Effect.gen(function*() {
+      const web = yield* started()
+      yield* started({ handlers: [double.handle(({ n }) => n * 2)] })
+      const job = yield* does(() => web.submit(double, { n: 21 }))
+      const ended = yield* does(() => web.wait(job))
+      assert.deepStrictEqual([ended.state, ended.result, job.created], ["completed", 42, true])
+    })),
+    60_000
+  )
+
+  it(
+    "a key is one job, and another request under it is refused",
+    live(Effect.gen(function*() {
+      const web = yield* started()
+      const submit = (n: number) => web.submit(double, { n }, { idempotencyKey: "key-1" })
+      const [first, second] = yield* does(() => Promise.all([submit(1), submit(1)]))
+      assert.strictEqual(first.id, second.id)
+      assert.deepStrictEqual([first.created, second.created].sort(), [false, true])
+      const refused = yield* refusal(() => submit(2))
+      assert.deepStrictEqual([refused._tag, refused.message.includes(first.id)], ["SubmitRefused", true])
+      yield* does(() => web.cancel(first))
+    })),
+    60_000
+  )
+
+  it("a request means the same over HTTP: one key, one fingerprint", () => {
+    const options = { maxAttempts: 3, idempotencyKey: "k", tags: ["a"], timeoutMs: undefined }
+    const ours = SubmitBody.decode(bodyOf("double", { n: 1 }, options), "", null)
+    const theirs = SubmitBody.decodeText(
+      `{"tags":["a"],"type":"double","payload":{"n":1},"idempotency_key":"k","max_attempts":3}`,
+      null
+    )
+    assert.deepStrictEqual(ours, theirs)
+  })
+
+  it(
+    "what can never be accepted is refused in the words of who asked",
+    live(Effect.gen(function*() {
+      const web = yield* started()
+      const said = (ask: () => Promise<unknown>) => Effect.map(refusal(ask), ({ message }) => message)
+      assert.include(yield* said(() => web.submit(double, { n: 0.5 })), "payload.n")
+      assert.match(yield* said(() => web.submit("x", null, { maxAttempts: 0 })), /^maxAttempts must be a whole number/)
+      assert.include(yield* said(() => web.submit("x", { a: [Number.NaN] })), "NaN, which JSON cannot hold")
+      assert.include(yield* said(() => web.submit("x", { a: 1n })), "a BigInt")
+      assert.include(yield* said(() => web.submit("no spaces", null)), "type must be")
+      assert.include(
+        yield* said(() => web.submit("x", null, { priorty: 1 } as Deadman.SubmitOptions)),
+        "priorty is not a field"
+      )
+      assert.include(
+        yield* said(() =>
+          web.submitAll([{ job: "y", payload: 1 }, { job: "y", payload: 2, options: { priority: 5e9 } }])
+        ),
+        "priority must be"
+      )
+      assert.deepStrictEqual((yield* does(() => web.list({ type: "y" }))).jobs, [])
+      const both = yield* does(() => web.submitAll([{ job: "y", payload: 1 }, { job: double, payload: { n: 2 } }]))
+      assert.deepStrictEqual(both.map(({ type }) => type), ["y", "double"])
+      yield* does(() => Promise.all(both.map((job) => web.cancel(job))))
+    })),
+    60_000
+  )
+
+  it(
+    "stop lets a running job finish, with what it submits, and is done once",
+    live(Effect.gen(function*() {
+      const web = yield* started()
+      let begun: () => void = () => {}
+      let go: () => void = () => {}
+      const beginning = new Promise<void>((resolve) => (begun = resolve))
+      const going = new Promise<void>((resolve) => (go = resolve))
+      const worker: Deadman.Started = yield* started({
+        handlers: {
+          parent: () => {
+            begun()
+            return going.then(() => worker.submit("child", 7)).then(({ id }) => id)
+          }
+        }
+      })
+      const parent = yield* does(() => web.submit("parent"))
+      yield* does(() => beginning)
+      const stopping = yield* Effect.forkChild(does(() => Promise.all([worker.stop(), worker.stop()])))
+      yield* Effect.yieldNow
+      go()
+      const ended = yield* does(() => web.wait(parent))
+      yield* Fiber.join(stopping)
+      assert.deepStrictEqual([ended.state, ended.attempts, ended.deliveries], ["completed", 0, 1])
+      const child = yield* does(() => web.get(String(ended.result)))
+      assert.deepStrictEqual([child?.type, child?.payload, child?.state], ["child", 7, "pending"])
+      const late = yield* refusal(() => worker.submit("child"))
+      assert.strictEqual(late._tag, "SubmitUncertain")
+      yield* does(() => web.cancel(child?.id ?? ""))
+    })),
+    60_000
+  )
+
+  it(
+    "waiting ends with the job, or with the time for it, and the job goes on",
+    live(Effect.gen(function*() {
+      const web = yield* started({ keeper: false })
+      const job = yield* does(() => web.submit("nobody.runs.this"))
+      const late = yield* refusal(() => web.wait(job, { timeoutMs: 50 }))
+      assert.strictEqual(late._tag, "WaitTimedOut")
+      const waits = yield* Effect.forkChild(does(() => Promise.all([web.wait(job), web.wait(job.id), web.wait(job)])))
+      yield* does(() => web.cancel(job))
+      assert.deepStrictEqual((yield* Fiber.join(waits)).map(({ reason }) => reason), [
+        "cancelled",
+        "cancelled",
+        "cancelled"
+      ])
+      assert.strictEqual((yield* refusal(() => web.cancel(job)))._tag, "WrongState")
+      assert.strictEqual((yield* refusal(() => web.wait("nonsense")))._tag, "JobNotFound")
+      assert.isNull(yield* does(() => web.get("nonsense")))
+      const resubmitted = yield* does(() => web.resubmit(job))
+      assert.strictEqual(resubmitted.resubmittedFrom, job.id)
+      yield* does(() => web.cancel(resubmitted.id))
+    })),
+    60_000
+  )
+
+  it("what is wrong with the options is said in their words, before anything is started", () => {
+    const said = (options: object) =>
+      Deadman.start({ databaseUrl, logLevel: "none", ...options }).then(
+        (deadman) => deadman.stop().then(() => assert.fail("it started")),
+        (error: Error & { readonly _tag?: string }) => {
+          assert.strictEqual(error._tag, "StartFailed")
+          return error.message
+        }
+      )
+    return Promise.all([
+      said({ databaseUrl: "mysql://x" }).then((message) =>
+        assert.match(message, /^databaseUrl must look like postgres:/)
+      ),
+      said({ handlers: { a: () => 1 }, slots: 0 }).then((message) => assert.match(message, /^slots must be/)),
+      said({ slotz: 3 }).then((message) => assert.match(message, /^slotz is not an option; these are: databaseUrl/)),
+      said({ dataDir: "x" }).then((message) => assert.match(message, /exclude each other/)),
+      said({ handlers: [double.handle(() => 1), double.handle(() => 2)] }).then((message) =>
+        assert.include(message, `"double"`)
+      ),
+      said({ handlers: [] }).then((message) => assert.include(message, "no handler"))
+    ])
+  }, 60_000)
+})

@@ -1,0 +1,222 @@
+/**
+ * The package as its users have it: packed, installed by npm into an empty project, type-checked and run there.
+ *
+ * Every example of docs/examples runs here, and so does every TypeScript block of the guide, which is a piece of one of
+ * them (see test/house/Guide.test.ts).
+ */
+import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
+import { Effect, Exit, Redacted, Scope } from "effect"
+import { cpSync, existsSync, globSync, readFileSync, writeFileSync } from "node:fs"
+import { join, resolve } from "node:path"
+import * as Consumer from "../../support/Consumer.ts"
+import { freshDatabase } from "../../support/Database.ts"
+
+const scope = Scope.makeUnsafe()
+let consumer: Consumer.Consumer
+let url = ""
+
+const manifest = JSON.parse(readFileSync("package.json", "utf8"))
+const { devDependencies } = manifest
+
+const strict = {
+  compilerOptions: {
+    target: "ES2023",
+    lib: ["ES2023"],
+    module: "NodeNext",
+    moduleDetection: "force",
+    types: ["node"],
+    noEmit: true,
+    strict: true,
+    exactOptionalPropertyTypes: true,
+    noUncheckedIndexedAccess: true,
+    verbatimModuleSyntax: true,
+    erasableSyntaxOnly: true,
+    allowImportingTsExtensions: true,
+    skipLibCheck: false
+  },
+  include: ["*.ts"]
+}
+
+const wrong = `import { Deadman, Job } from "deadman"
+import { Schema } from "effect"
+const greet = Job.define({ type: "greet", payload: Schema.Struct({ name: Schema.String }), result: Schema.Int })
+const deadman = await Deadman.start()
+await deadman.submit(greet, { name: 1 })
+greet.handle(() => "no number")
+const ended = await deadman.wait(await deadman.submit(greet, { name: "Ada" }))
+if (ended.state === "completed") ended.result.toUpperCase()
+`
+
+beforeAll(() =>
+  Consumer.make().then((made) => {
+    consumer = made
+    cpSync(resolve("docs/examples"), consumer.folder, { recursive: true })
+    return Effect.runPromise(Scope.provide(freshDatabase, scope)).then((database) => {
+      url = Redacted.value(database.url)
+    })
+  }), 240_000)
+
+afterAll(() => {
+  consumer?.remove()
+  return Effect.runPromise(Scope.close(scope, Exit.void))
+}, 30_000)
+
+/** Runs an example on the database of this suite. */
+const example = (file: string, env: Readonly<Record<string, string>> = {}) =>
+  consumer.run(process.execPath, [file], { DEADMAN_DATABASE_URL: url, DATABASE_URL: url, ...env })
+
+const said = (ran: Consumer.Ran, ...lines: ReadonlyArray<string>) => {
+  assert.strictEqual(ran.code, 0, ran.output)
+  for (const line of lines) {
+    assert.include(ran.output.split("\n"), line)
+  }
+}
+
+describe("the package", () => {
+  it("holds the programs, the types, the guide and its examples, and nothing that users do not need", () => {
+    const { files } = consumer
+    for (
+      const file of [
+        "dist/deadman.js",
+        "dist/testing.js",
+        "dist/cli.js",
+        "dist/server.js",
+        "dist/worker.js",
+        "dist/types/programs/deadman.d.ts",
+        "dist/types/programs/testing.d.ts",
+        "docs/guide.md",
+        "docs/examples/first-job.ts",
+        "README.md"
+      ]
+    ) {
+      assert.include(files, file)
+    }
+    assert.deepStrictEqual(files.filter((file) => /\.map$|\.test\.|^(src|test|deploy)\//.test(file)), [])
+  })
+
+  it("installs with one effect, and without a Node or tools of ours", () => {
+    const at = (name: string) => existsSync(join(consumer.folder, "node_modules", name))
+    assert.deepStrictEqual(
+      ["node", "esbuild", "vitest", "typescript", "oxlint"].filter(at),
+      [],
+      "these are for building Deadman"
+    )
+    assert.isTrue(at("effect"))
+    assert.deepStrictEqual(
+      globSync("node_modules/**/node_modules/effect/package.json", { cwd: consumer.folder }),
+      [],
+      "two copies of effect do not know each other's services"
+    )
+  })
+
+  it(
+    "runs a first job on a Postgres of its own, with nothing but Node and npm",
+    () =>
+      consumer.run(process.execPath, ["first-job.ts"]).then((ran) => {
+        said(ran, "completed Hello, Ada!")
+        assert.isTrue(existsSync(join(consumer.folder, ".deadman")))
+      }),
+    120_000
+  )
+
+  it("is a command", () =>
+    consumer.run("npx", ["--no-install", "deadman", "--version"]).then((ran) => {
+      assert.strictEqual(ran.code, 0, ran.output)
+      assert.include(ran.output, manifest.version)
+    }), 60_000)
+
+  it(
+    "can be required from CommonJS",
+    () =>
+      consumer.run(process.execPath, ["-e", `console.log(typeof require("deadman").Deadman.start)`]).then((ran) =>
+        said(ran, "function")
+      ),
+    60_000
+  )
+})
+
+describe("the examples", () => {
+  beforeAll(() =>
+    consumer.run("npm", [
+      "install",
+      `pg@${devDependencies.pg}`,
+      `@types/pg@${devDependencies["@types/pg"]}`,
+      "--prefer-offline",
+      "--no-audit",
+      "--no-fund"
+    ]).then((ran) => assert.strictEqual(ran.code, 0, ran.output)), 120_000)
+
+  it("type-check in a strict project, and so do our types; what does not fit is an error", () => {
+    writeFileSync(join(consumer.folder, "tsconfig.json"), JSON.stringify(strict))
+    writeFileSync(join(consumer.folder, "wrong.ts"), wrong)
+    return consumer.run(process.execPath, [resolve("node_modules/typescript/bin/tsc"), "--pretty", "false"])
+      .then(({ output }) => {
+        const errors = output.split("\n").filter((line) => /^\S+\(\d+,\d+\): error/.test(line))
+        // Other packages' declarations are theirs to mend.
+        const ours = errors.filter((line) =>
+          !line.startsWith("node_modules/") || line.startsWith("node_modules/deadman/")
+        )
+        assert.deepStrictEqual(ours.filter((line) => !line.startsWith("wrong.ts")), [])
+        const found = ours.flatMap((line) => /^wrong\.ts\((\d+),/.exec(line)?.[1] ?? [])
+        assert.deepStrictEqual([...new Set(found)], ["5", "6", "8"], output)
+      })
+  }, 120_000)
+
+  it("a worker and a submitter are two processes, and the worker drains when it is told to stop", () => {
+    const worker = consumer.start(process.execPath, ["worker.ts"], { DEADMAN_DATABASE_URL: url })
+    return example("submit.ts").then((ran) => {
+      said(ran, "false true", "completed { bytes: 1920 }", "1")
+      assert.match(ran.output, /^worker-\S+ 0 attempt 1, delivery 1$/m)
+      assert.include(ran.output, "payload.width")
+      worker.child.kill("SIGTERM")
+      return worker.ended
+    }).then((ran) => said(ran, "running jobs")).finally(() => worker.child.kill("SIGKILL"))
+  }, 60_000)
+
+  it(
+    "email.ts sends one e-mail although the first answer was lost",
+    () => example("email.ts").then((ran) => said(ran, "completed after 1 failure, 2 requests, 1 e-mail")),
+    60_000
+  )
+
+  it(
+    "orders.ts has no job for an order that was rolled back",
+    () => example("orders.ts").then((ran) => said(ran, "1 order, 1 job, 1 shipped; the card was refused")),
+    60_000
+  )
+
+  it(
+    "nightly-report.ts is booked for the night, and its job runs",
+    () => example("nightly-report.ts").then((ran) => said(ran, "next at 02:30", "ran true")),
+    60_000
+  )
+
+  it(
+    "cpu-heavy.ts computes for longer than a lease and loses none",
+    () => example("cpu-heavy.ts").then((ran) => said(ran, "216816 primes, 0 leases lost")),
+    90_000
+  )
+
+  it(
+    "with-effect.ts gives handlers their services",
+    () => example("with-effect.ts").then((ran) => said(ran, "welcome, ada@example.org", "completed")),
+    60_000
+  )
+
+  it(
+    "handlers-test.ts is a test of node's own runner",
+    () =>
+      consumer.run(process.execPath, ["--test", "handlers-test.ts"]).then((ran) =>
+        assert.strictEqual(ran.code, 0, ran.output)
+      ),
+    60_000
+  )
+
+  it("are all run above", () => {
+    const text = readFileSync("test/programs/package/Package.test.ts", "utf8")
+    const imported = ["jobs.ts", "primes.ts"]
+    const examples = globSync("*.ts", { cwd: "docs/examples" }).filter((file) => !imported.includes(file))
+    assert.isNotEmpty(examples)
+    assert.deepStrictEqual(examples.filter((file) => !text.includes(`"${file}"`)), [])
+  })
+})

@@ -1,0 +1,213 @@
+/** What users test their handlers with: jobs in memory, on a clock that the test moves. */
+import { assert, describe, it } from "@effect/vitest"
+import { DateTime, Effect, Schema } from "effect"
+import { Deadman, Job } from "../../../src/programs/deadman.ts"
+import * as Testing from "../../../src/programs/testing.ts"
+
+const mail = Job.define({
+  type: "mail.send",
+  payload: Schema.Struct({ to: Schema.String, at: Schema.Date }),
+  result: Schema.Struct({ sent: Schema.Date }),
+  maxAttempts: 3,
+  backoff: { kind: "fixed", delay_ms: 60_000 }
+})
+
+const at = DateTime.toDateUtc(DateTime.makeUnsafe("2026-03-01T12:00:00Z"))
+
+const using = <A>(
+  options: Testing.TestOptions,
+  test: (deadman: Testing.TestDeadman) => Promise<A>
+): Promise<A> => Testing.start(options).then((deadman) => test(deadman).finally(() => deadman.stop()))
+
+describe("deadman/testing", () => {
+  it("a job runs when it is told to, and not before; its result comes back as its type", () =>
+    using({
+      handlers: [mail.handle((payload) => ({ sent: payload.at }))]
+    }, (deadman) =>
+      deadman.submit(mail, { to: "a@example.org", at }).then((submission) =>
+        deadman.get(submission)
+          .then((job) => assert.strictEqual(job?.state, "pending"))
+          .then(() => deadman.drain())
+          .then((ran) =>
+            assert.deepStrictEqual(ran.map(({ id, state }) => [id, state]), [[submission.id, "completed"]])
+          )
+          .then(() => deadman.wait(submission))
+          .then((ended) => {
+            assert.strictEqual(ended.state, "completed")
+            assert.deepStrictEqual(ended.result, { sent: at })
+          })
+      )))
+
+  it("a failed job is retried when the clock says so, and each failure counts", () => {
+    const runs: Array<number> = []
+    return using({
+      now: at,
+      handlers: [mail.handle((_payload, { job }) => {
+        runs.push(job.attempt)
+        throw new Error("the mail service is away")
+      })]
+    }, (deadman) =>
+      deadman.submit(mail, { to: "a", at }).then((submission) =>
+        deadman.drain()
+          .then(([job]) => {
+            assert.strictEqual(job?.state, "failed")
+            assert.strictEqual(job?.errors[0]?.message, "the mail service is away")
+          })
+          .then(() => deadman.advance(59_999))
+          .then((ran) => assert.deepStrictEqual([ran.length, runs], [0, [1]]))
+          .then(() => deadman.advance(1))
+          .then(() => assert.deepStrictEqual(runs, [1, 2]))
+          .then(() => deadman.wait(submission))
+          .then((job) => {
+            assert.deepStrictEqual([job.state, job.reason, job.attempts], ["dead", "attempts_exhausted", 3])
+            assert.strictEqual(deadman.now(), Number(at) + 120_000)
+          })
+      ))
+  })
+
+  it("a year passes in no time, and what is due on the way runs at its time", () => {
+    const started: Array<string> = []
+    return using(
+      {
+        now: at,
+        handlers: { tick: (job) => void started.push(`${job.id}`) }
+      },
+      (deadman) =>
+        Promise.all(
+          [10, 300, 20].map((days) => deadman.submit("tick", null, { runAtMs: Number(at) + days * 86_400_000 }))
+        )
+          .then(([ten, late, twenty]) =>
+            deadman.advance(365 * 86_400_000).then((ran) => {
+              assert.deepStrictEqual(started, [ten!.id, twenty!.id, late!.id])
+              assert.deepStrictEqual(
+                ran.map((job) => job.startedAtMs),
+                [10, 20, 300].map((days) => Number(at) + days * 86_400_000)
+              )
+            })
+          )
+    )
+  })
+
+  it("shows what was submitted, decoded, whatever became of it", () =>
+    using({ handlers: [] }, (deadman) =>
+      deadman.submit(mail, { to: "a", at })
+        .then(() => deadman.submit(mail, { to: "b", at }, { tags: ["urgent"] }))
+        .then(() => deadman.submit("other", 1))
+        .then(() => deadman.submitted(mail))
+        .then((jobs) => {
+          assert.deepStrictEqual(jobs.map(({ payload }) => payload), [{ to: "a", at }, { to: "b", at }])
+          assert.deepStrictEqual(jobs[1]?.tags, ["urgent"])
+        })))
+
+  it("a job without a handler is not waited for, and the message says what to do", () =>
+    using({ handlers: { other: () => 1 } }, (deadman) =>
+      deadman.submit(mail, { to: "a", at })
+        .then((job) => deadman.wait(job))
+        .then(() => assert.fail("it ended"), (error: Error) =>
+          assert.include(error.message, "give its handler to start()"))))
+
+  it("the clock stands while a handler does real work, and its timeout with it", () =>
+    using({
+      now: at,
+      handlers: { slow: () => Effect.runPromise(Effect.sleep("150 millis")).then(() => "done") }
+    }, (deadman) =>
+      deadman.submit("slow", null, { timeoutMs: 100 }).then((job) =>
+        deadman.wait(job).then((ended) => {
+          assert.deepStrictEqual([ended.state, ended.result], ["completed", "done"])
+          assert.strictEqual(deadman.now(), Number(at))
+        })
+      )))
+
+  it("an Effect that waits for the clock goes on when that is moved, and runs out of its time by it", () =>
+    using(
+      { now: at, handlers: { nap: () => Effect.as(Effect.sleep("1 hour"), "rested") } },
+      (deadman) =>
+        deadman.submit("nap").then((job) =>
+          deadman.drain()
+            .then(() => assert.fail("it ended"), (error: Error) => assert.include(error.message, "advance()"))
+            .then(() => deadman.advance(3_600_000))
+            .then((ran) => assert.deepStrictEqual(ran.map(({ result }) => result), ["rested"]))
+            .then(() => deadman.submit("nap", null, { timeoutMs: 60_000, maxAttempts: 1 }))
+            .then((job) => deadman.wait(job))
+            .then((ended) => assert.deepStrictEqual([ended.state, ended.errors[0]?.name], ["dead", "Timeout"]))
+            .then(() => assert.strictEqual(deadman.now(), Number(at) + 3_660_000))
+            .then(() => job)
+        )
+    ))
+
+  it(
+    "a handler that submits its own job without end is found out",
+    () =>
+      using({ handlers: { loop: () => Job.again(0) } }, (deadman) =>
+        deadman.submit("loop")
+          .then(() => deadman.drain())
+          .then(() => assert.fail("it ended"), (error: Error) => assert.include(error.message, "runs in one go"))),
+    60_000
+  )
+
+  it("one run of one handler: what it said is on the job", () =>
+    Testing.runOnce(
+      [mail.handle((_payload, context) => {
+        context.log("looking for the address")
+        context.progress({ done: 1, of: 2 })
+        return Job.again(5_000)
+      })],
+      "mail.send",
+      { to: "a", at: at.toISOString() }
+    ).then((job) => {
+      assert.strictEqual(job.state, "pending")
+      assert.strictEqual(job.attempts, 0)
+      assert.deepStrictEqual(job.logs?.map(({ line }) => line), ["looking for the address"])
+      assert.deepStrictEqual(job.progress, { done: 1, of: 2 })
+    }))
+
+  it("a payload that does not fit is dead before its handler sees it", () =>
+    Testing.runOnce([mail.handle(() => assert.fail("it ran"))], "mail.send", { to: 1, at: "never" }).then((job) => {
+      assert.deepStrictEqual([job.state, job.reason], ["dead", "rejected"])
+      assert.include(job.errors[0]?.message, "payload.to")
+    }))
+
+  it("a cancelled run is interrupted", () => {
+    let stopped = false
+    const hangs = () =>
+      Effect.onInterrupt(Effect.sleep("1 day"), () =>
+        Effect.sync(() => {
+          stopped = true
+        }))
+    return using({ handlers: { hangs } }, (deadman) =>
+      deadman.submit("hangs").then((job) =>
+        deadman.advance(1)
+          .then(() => deadman.get(job))
+          .then((running) => assert.strictEqual(running?.state, "running"))
+          .then(() => deadman.cancel(job))
+          .then(() => deadman.drain())
+          .then(() => deadman.get(job))
+          .then((cancelled) => {
+            assert.deepStrictEqual([cancelled?.state, cancelled?.reason, stopped], ["dead", "cancelled", true])
+          })
+      ))
+  })
+
+  it.effect("as a Layer it runs on the clock that the test has, and handlers find the client", () =>
+    Effect.gen(function*() {
+      const client = yield* Deadman.Client
+      const runner = yield* Testing.Runner
+      const submission = yield* client.submit("parent", 3)
+      yield* runner.advance("1 minute")
+      const parent = yield* client.wait(submission)
+      const children = yield* client.list({ type: "child" })
+      assert.strictEqual(parent.state, "completed")
+      assert.deepStrictEqual(children.jobs.map(({ state }) => state), ["completed", "completed", "completed"])
+      assert.isAtLeast(yield* Effect.clockWith((clock) => clock.currentTimeMillis), 60_000)
+    }).pipe(Effect.provide(Testing.layer({ handlers: [parent, child] }))))
+})
+
+const Children = Job.define({ type: "child", payload: Schema.Number })
+const Parent = Job.define({ type: "parent", payload: Schema.Number })
+const child = Children.handle(() => Effect.sleep("10 seconds"))
+const parent = Parent.handle((count) =>
+  Effect.gen(function*() {
+    const client = yield* Deadman.Client
+    yield* Effect.forEach(Array.from({ length: count }, (_, n) => n), (n) => client.submit(Children, n))
+  })
+)
