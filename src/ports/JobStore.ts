@@ -9,7 +9,9 @@
  *     batch stores everything or nothing.
  *  3. A job is under at most one current claim. A claim raises the epoch by exactly one, counts a delivery, and takes
  *     ready jobs of the asked types in the order of their rank, at most `limit` of them and at most `bytes` of payload
- *     (but always one). Paused queues and jobs that are not due are not ready.
+ *     (but always one), of a queue in `rooms` at most so many. Paused queues and jobs that are not due are not ready.
+ *     By id it takes nothing that must keep its place in the order: no job with a priority, and none of a queue that
+ *     is in `rooms` or has a step of its own. It names their queues instead.
  *  4. A claim asked again under its lease takes nothing further: `recall` answers what it took and moves the token;
  *     `abandon` hands all of it back and charges nothing, also when it took nothing.
  *  5. A job with two losses or more is claimed alone, and only if `freeSlots` is above zero; one with `lossesBelow`
@@ -106,12 +108,18 @@ export interface ClaimRequest {
   readonly bytes: number
   /** Only jobs that have been ready for longer than this. */
   readonly readyForMs?: number
+  /** Queues with a limit, and how many more jobs of each there is room for; absent or empty: none has one. */
+  readonly rooms?: ReadonlyArray<{ readonly queue: Queue; readonly room: number }>
 }
 
-/** What became of a claim by ids. Ids in neither list are final, running, held back or unknown: drop them. */
+/** What became of a claim by ids. Ids in none of the lists are final, running, held back or unknown: drop them. */
 export interface ClaimedIds {
   readonly claimed: ReadonlyArray<ClaimedJob>
   readonly notYetDue: ReadonlyArray<{ readonly id: JobId; readonly runAtMs: number }>
+  /** Queues of those among the ids that are ready and must be claimed in order. */
+  readonly inOrder: ReadonlyArray<Queue>
+  /** Ready, and beyond the room that there was. Empty where nothing was claimed, so that asking again has an end. */
+  readonly left: ReadonlyArray<JobId>
 }
 
 export type Settled =
@@ -219,6 +227,11 @@ export interface Upcoming {
   readonly jobs: ReadonlyArray<{ readonly id: JobId; readonly runAtMs: number }>
 }
 
+export interface Expired {
+  readonly jobs: number
+  readonly nextInMs: number | null
+}
+
 export interface DeadLetter {
   readonly id: JobId
   readonly type: JobType
@@ -235,11 +248,6 @@ export interface Pruned {
   readonly more: boolean
 }
 
-export interface Expired {
-  readonly jobs: number
-  readonly nextInMs: number | null
-}
-
 type Answer<A> = Effect.Effect<A, JobStoreUnavailable>
 
 export class JobStore extends Context.Service<JobStore, {
@@ -250,7 +258,7 @@ export class JobStore extends Context.Service<JobStore, {
 
   /** Takes ready jobs in order. An empty array means none are ready. */
   readonly claim: (request: ClaimRequest) => Answer<ReadonlyArray<ClaimedJob>>
-  /** Takes those of `ids` that may run now: for transports that carry ids. */
+  /** Takes those of `ids` that may run now: for transports that carry ids. There may be more of them than room. */
   readonly claimIds: (request: ClaimRequest & { readonly ids: ReadonlyArray<JobId> }) => Answer<ClaimedIds>
   /** What a claim under this lease took, if its answer was lost. */
   readonly recall: (lease: LeaseId) => Answer<ReadonlyArray<ClaimedJob>>
@@ -291,6 +299,8 @@ export class JobStore extends Context.Service<JobStore, {
   readonly promoteIds: (ids: ReadonlyArray<JobId>) => Answer<Promoted>
   /** What waits for a time from now (or from `fromMs`, if that is later) until `withinMs` from now: to be indexed. */
   readonly upcoming: (withinMs: number, fromMs: number | null, limit: number) => Answer<Upcoming>
+  /** Ends what was not started in time. Answers how many, and how long until the next one; `null` where none waits. */
+  readonly expire: (limit: number) => Answer<Expired>
   readonly deadLetters: (limit: number) => Answer<ReadonlyArray<DeadLetter>>
   readonly announced: (ids: ReadonlyArray<JobId>) => Answer<void>
   /** Deletes one batch of what is final for longer than this, and of keys whose time is over. */
@@ -300,5 +310,3 @@ export class JobStore extends Context.Service<JobStore, {
     readonly limit: number
   }) => Answer<Pruned>
 }>()("deadman/ports/JobStore") {}
-  /** Ends what was not started in time. Answers how many, and how long until the next one; `null` where none waits. */
-  readonly expire: (limit: number) => Answer<Expired>

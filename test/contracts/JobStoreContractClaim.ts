@@ -2,6 +2,7 @@
 import { assert } from "@effect/vitest"
 import { Effect } from "effect"
 import { JobType } from "../../src/domain/Job.ts"
+import type { JobId } from "../../src/domain/JobId.ts"
 import { JobStore } from "../../src/ports/JobStore.ts"
 import * as Jobs from "../support/Jobs.ts"
 import * as Steps from "./JobStoreContractSteps.ts"
@@ -61,7 +62,7 @@ export const claimLaws: Steps.Laws = (it, pass) => {
 
       assert.lengthOf(yield* Steps.take(job), 0)
       const byId = yield* store.claimIds({ ...(yield* Steps.request(job)), ids: [job.id] })
-      assert.deepStrictEqual(byId, { claimed: [], notYetDue: [], inOrder: [] })
+      assert.deepStrictEqual(byId, { claimed: [], notYetDue: [], inOrder: [], left: [] })
     }))
 
   it.effect("3: racing workers share the jobs out, each to one", () =>
@@ -156,6 +157,38 @@ export const claimLaws: Steps.Laws = (it, pass) => {
       assert.lengthOf(yield* Steps.take(jobs[0]!), 3)
     }))
 
+  it.effect("3: a claim by more ids than there is room for says what is left, and asking for that comes to an end", () =>
+    Effect.gen(function*() {
+      const store = yield* JobStore
+      const jobs = yield* Steps.submittedAll(4)
+      const type = jobs[0]!.type
+      const over = yield* Steps.submitted({ type })
+      yield* store.cancel(over.id)
+      const later = yield* Steps.submitted({ type, runAtMs: (yield* store.now) + 60_000 })
+      const ids = [over.id, later.id, yield* Jobs.freshId, ...jobs.map(({ id }) => id)]
+      const ask = (asked: ReadonlyArray<JobId>, limit = 3, types = [type]) =>
+        Effect.flatMap(
+          Steps.request({ type }, { limit, types }),
+          (request) => store.claimIds({ ...request, ids: asked })
+        )
+
+      const none = yield* ask(ids, 3, [yield* Jobs.freshType])
+      const first = yield* ask(ids)
+      const second = yield* ask(first.left)
+      const third = yield* ask(ids)
+
+      assert.deepStrictEqual(none.left, [])
+      assert.lengthOf(first.claimed, 3)
+      assert.deepStrictEqual(first.notYetDue.map(({ id }) => id), [later.id])
+      assert.lengthOf(first.left, 1)
+      assert.deepStrictEqual(Steps.idsOf(second.claimed), first.left)
+      assert.deepStrictEqual(
+        Steps.sortedIds([...first.claimed, ...second.claimed]),
+        jobs.map(({ id }) => id).toSorted()
+      )
+      assert.deepStrictEqual([second.left, third.claimed, third.left], [[], [], []])
+    }))
+
   it.effect("3: a claim takes at most its bytes of payload, but always one job", () =>
     Effect.gen(function*() {
       const store = yield* JobStore
@@ -203,7 +236,7 @@ export const claimLaws: Steps.Laws = (it, pass) => {
 
       assert.lengthOf(yield* Steps.take(job), 0)
       const early = yield* store.claimIds({ ...(yield* Steps.request(job)), ids: [job.id] })
-      assert.deepStrictEqual(early, { claimed: [], notYetDue: [{ id: job.id, runAtMs }], inOrder: [] })
+      assert.deepStrictEqual(early, { claimed: [], notYetDue: [{ id: job.id, runAtMs }], inOrder: [], left: [] })
       const taken = yield* Steps.held(pass, job)
       assert.strictEqual(taken.job.id, job.id)
       assert.isAtLeast((yield* Steps.read(job.id)).startedAtMs ?? 0, runAtMs)

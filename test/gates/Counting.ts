@@ -10,6 +10,7 @@ import * as DelayedJobsPostgres from "../../src/adapters/postgres/DelayedJobsPos
 import * as JobStorePostgres from "../../src/adapters/postgres/JobStorePostgres.ts"
 import * as LeaseRegisterPostgres from "../../src/adapters/postgres/LeaseRegisterPostgres.ts"
 import * as Migrations from "../../src/adapters/postgres/Migrations.ts"
+import * as QueuesPostgres from "../../src/adapters/postgres/QueuesPostgres.ts"
 import * as SessionsPostgres from "../../src/adapters/postgres/SessionsPostgres.ts"
 import * as TransportPostgres from "../../src/adapters/postgres/TransportPostgres.ts"
 import * as Backoff from "../../src/domain/Backoff.ts"
@@ -91,6 +92,7 @@ export const ports = (options: { readonly queued: boolean } = { queued: false })
   Layer.mergeAll(
     JobStorePostgres.layer({ wake: true, queued: options.queued, keyTtlMs: 60_000 }),
     SessionsPostgres.layer,
+    QueuesPostgres.layer({ wake: true }),
     Loops.layer
   )
 
@@ -120,6 +122,13 @@ export const submit = (submitters: number, each: number) =>
       { concurrency: "unbounded", discard: true }
     )
     return submitters * each
+  }).pipe(Effect.provide(GroupCommit.layer))
+
+/** One batch, all or nothing. */
+export const submitAll = (size: number) =>
+  Effect.gen(function*() {
+    const submitter = yield* Submitter
+    yield* submitter.submitAll(Array.from({ length: size }, (_, n) => draft(n)))
   }).pipe(Effect.provide(GroupCommit.layer))
 
 /** A worker, with its defaults unless told otherwise, until the store has nothing left. */

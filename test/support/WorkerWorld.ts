@@ -9,6 +9,7 @@ import * as DelayedJobsMemory from "../../src/adapters/memory/DelayedJobsMemory.
 import * as GuardedEffectsMemory from "../../src/adapters/memory/GuardedEffectsMemory.ts"
 import * as JobStoreMemory from "../../src/adapters/memory/JobStoreMemory.ts"
 import * as LeaseRegisterMemory from "../../src/adapters/memory/LeaseRegisterMemory.ts"
+import * as QueuesMemory from "../../src/adapters/memory/QueuesMemory.ts"
 import * as SessionsMemory from "../../src/adapters/memory/SessionsMemory.ts"
 import * as TransportMemory from "../../src/adapters/memory/TransportMemory.ts"
 import { JobType, type NewJob } from "../../src/domain/Job.ts"
@@ -16,6 +17,7 @@ import type { JobId } from "../../src/domain/JobId.ts"
 import { DelayedJobs } from "../../src/ports/DelayedJobs.ts"
 import { JobStore, JobStoreUnavailable } from "../../src/ports/JobStore.ts"
 import { LeaseRegister, LeaseRegisterUnavailable } from "../../src/ports/LeaseRegister.ts"
+import { Queues, QueuesUnavailable } from "../../src/ports/Queues.ts"
 import { Sessions } from "../../src/ports/Sessions.ts"
 import { Transport } from "../../src/ports/Transport.ts"
 import * as Loops from "../../src/programs/process/Loops.ts"
@@ -74,6 +76,7 @@ export interface World {
   readonly register: LeaseRegister["Service"]
   readonly transport: Transport["Service"]
   readonly sessions: Sessions["Service"]
+  readonly queues: Queues["Service"]
   readonly loops: Loops.Loops["Service"]
   readonly delayed: DelayedJobs["Service"]
   readonly faults: Map<string, Fault>
@@ -104,7 +107,7 @@ const one = (store: JobStore["Service"], id: JobId) =>
 
 const Adapters = (delivering: boolean) =>
   Layer.mergeAll(
-    GuardedEffectsMemory.layer.pipe(Layer.provideMerge(JobStoreMemory.layer)),
+    Layer.merge(GuardedEffectsMemory.layer, QueuesMemory.layer).pipe(Layer.provideMerge(JobStoreMemory.layer)),
     delivering ? TransportMemory.layerDelivering : TransportMemory.layer,
     DelayedJobsMemory.layer,
     SessionsMemory.layer,
@@ -135,6 +138,15 @@ export const make = Effect.fnUntraced(function*(options: {
     nowMs,
     (operation) => new JobStoreUnavailable({ operation, cause: new Error("fault") })
   )
+  const rawQueues = Context.get(adapters, Queues)
+  const queues = Queues.of({
+    ...rawQueues,
+    limits: Effect.suspend(() =>
+      faults.has("limits")
+        ? Effect.fail(new QueuesUnavailable({ operation: "limits", cause: new Error("fault") }))
+        : rawQueues.limits
+    )
+  })
   const register = faulty(
     memory.service,
     ["hold", "renew", "release"],
@@ -163,6 +175,7 @@ export const make = Effect.fnUntraced(function*(options: {
           Layer.succeed(LeaseRegister, register),
           Layer.succeed(Transport, transport),
           Layer.succeed(Sessions, Context.get(adapters, Sessions)),
+          Layer.succeed(Queues, queues),
           Layer.succeed(DelayedJobs, Context.get(adapters, DelayedJobs)),
           Layer.succeed(Loops.Loops, Context.get(adapters, Loops.Loops)),
           Handlers.layer(handlers),
@@ -186,6 +199,7 @@ export const make = Effect.fnUntraced(function*(options: {
     register: memory.service,
     transport,
     sessions: Context.get(adapters, Sessions),
+    queues,
     loops: Context.get(adapters, Loops.Loops),
     delayed: Context.get(adapters, DelayedJobs),
     faults,

@@ -1,23 +1,42 @@
 /** The part of the memory store through which workers take jobs, and hand back what they never learnt of. */
 import { suspectLosses } from "../../domain/Claim.ts"
 import type { ClaimedJob } from "../../domain/Job.ts"
-import * as Rank from "../../domain/Rank.ts"
+import * as QueueSettings from "../../domain/QueueSettings.ts"
 import type { ClaimRequest, JobStore } from "../../ports/JobStore.ts"
 import * as JobRow from "./JobRow.ts"
 import * as Tables from "./Tables.ts"
 
 const isSuspect = (row: JobRow.JobRow): boolean => row.losses >= suspectLosses
 
-const serves = (request: ClaimRequest, row: JobRow.JobRow, nowMs: number): boolean =>
+const serves = (tables: Tables.Tables, request: ClaimRequest, row: JobRow.JobRow, nowMs: number): boolean =>
+  tables.queues.get(row.submitted.queue)?.paused !== true &&
   request.types.includes(row.submitted.type) &&
-  row.losses < (request.freeSlots > 0 ? request.lossesBelow ?? Infinity : suspectLosses) &&
   (row.expireMs === null || row.expireMs > nowMs) &&
+  row.losses < (request.freeSlots > 0 ? request.lossesBelow ?? Infinity : suspectLosses) &&
   (request.queues === undefined || request.queues.includes(row.submitted.queue)) &&
   (request.readyForMs === undefined || row.runAtMs <= nowMs - request.readyForMs)
 
-const inOrder = (a: JobRow.JobRow, b: JobRow.JobRow): number => {
-  const rank = (row: JobRow.JobRow) => row.rank ?? Rank.rank(row.runAtMs, row.submitted.priority, Rank.stepDefaultMs)
+const inOrder = (tables: Tables.Tables) => (a: JobRow.JobRow, b: JobRow.JobRow): number => {
+  const rank = (row: JobRow.JobRow) => row.rank ?? Tables.rankOf(tables, row)
   return rank(a) - rank(b) || (a.submitted.id < b.submitted.id ? -1 : 1)
+}
+
+/** Whether a message about it only says to look. */
+const keepsItsPlace = (tables: Tables.Tables, { rooms = [] }: ClaimRequest, { submitted }: JobRow.JobRow): boolean =>
+  submitted.priority !== 0 || rooms.some(({ queue }) => queue === submitted.queue) ||
+  (tables.queues.get(submitted.queue) ?? QueueSettings.defaults).stepMs !== QueueSettings.defaults.stepMs
+
+/** Of each queue with a limit so many as there is room for. */
+const withinRooms = ({ rooms = [] }: ClaimRequest, candidates: ReadonlyArray<JobRow.JobRow>) => {
+  const left = new Map(rooms.map(({ queue, room }) => [queue, room]))
+  return candidates.filter(({ submitted: { queue } }) => {
+    const room = left.get(queue)
+    if (room === undefined) {
+      return true
+    }
+    left.set(queue, room - 1)
+    return room > 0
+  })
 }
 
 /** Those of the `candidates` there is room for: a suspect alone or not at all. */
@@ -51,12 +70,14 @@ const take = (
   if (tables.leases.has(request.lease)) {
     return []
   }
-  const rows = chosen(request, [...candidates].sort(inOrder)).filter((row) => Tables.advance(row, "claim"))
+  const ordered = withinRooms(request, [...candidates].sort(inOrder(tables)))
+  const rows = chosen(request, ordered).filter((row) => Tables.advance(row, "claim"))
   if (rows.length === 0) {
     return []
   }
   for (const row of rows) {
     Tables.unplace(tables, row)
+    row.expireMs = null
     if (row.lease !== null) {
       row.settled = { epoch: row.epoch, lease: row.lease }
     }
@@ -77,24 +98,36 @@ const take = (
     revoked: []
   })
   return rows.map(JobRow.asClaimed)
-    row.expireMs = null
 }
 
 export const make = (
   tables: Tables.Tables
 ): Pick<JobStore["Service"], "claim" | "claimIds" | "recall" | "abandon"> => {
   const claim: JobStore["Service"]["claim"] = (request) =>
-    Tables.at((nowMs) => take(tables, request, [...tables.ready].filter((row) => serves(request, row, nowMs)), nowMs))
+    Tables.at((nowMs) =>
+      take(tables, request, [...tables.ready].filter((row) => serves(tables, request, row, nowMs)), nowMs)
+    )
 
   const claimIds: JobStore["Service"]["claimIds"] = (request) =>
     Tables.at((nowMs) => {
       const rows = [...new Set(request.ids)].flatMap((id) => tables.jobs.get(id) ?? [])
       const startable = rows.filter((row) => row.rank !== null || (row.waitMs !== null && row.waitMs <= nowMs))
+        .filter((row) => serves(tables, request, row, nowMs))
+      const byId = startable.filter((row) => !keepsItsPlace(tables, request, row))
+      const claimed = take(tables, request, byId, nowMs)
+      const taken = new Set(claimed.map(({ id }) => id))
       return {
         notYetDue: rows.flatMap((row) =>
           row.waitMs !== null && row.waitMs > nowMs ? [{ id: row.submitted.id, runAtMs: row.waitMs }] : []
         ),
-        claimed: take(tables, request, startable.filter((row) => serves(request, row, nowMs)), nowMs)
+        inOrder: [
+          ...new Set(
+            startable.filter((row) => row.rank !== null && keepsItsPlace(tables, request, row))
+              .map((row) => row.submitted.queue)
+          )
+        ],
+        claimed,
+        left: claimed.length === 0 ? [] : byId.flatMap(({ submitted: { id } }) => taken.has(id) ? [] : [id])
       }
     })
 

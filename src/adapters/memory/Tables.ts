@@ -7,9 +7,10 @@
 import { Clock, Effect, Result } from "effect"
 import type { LeaseId } from "../../domain/Claim.ts"
 import * as History from "../../domain/History.ts"
-import type { JobEvent } from "../../domain/Job.ts"
+import type { JobEvent, Queue } from "../../domain/Job.ts"
 import type { JobId } from "../../domain/JobId.ts"
 import * as JobState from "../../domain/JobState.ts"
+import * as QueueSettings from "../../domain/QueueSettings.ts"
 import * as Rank from "../../domain/Rank.ts"
 import type { JobRow } from "./JobRow.ts"
 
@@ -24,13 +25,23 @@ export interface LeaseRow {
   revoked: ReadonlyArray<{ readonly id: JobId; readonly epoch: number; readonly reason: string }>
 }
 
+/** What was said about a queue. */
+export interface QueueRow extends QueueSettings.QueueSettings {
+  readonly createdAtMs: number
+  /** Jobs that are ready may stand where an earlier step put them. */
+  readonly stepped: boolean
+}
+
 export interface Tables {
   readonly keyTtlMs: number
   /** In `[0, 1)`: spreads what was reclaimed. */
   readonly draw: () => number
   readonly jobs: Map<JobId, JobRow>
   readonly keys: Map<string, { readonly job: JobId; readonly fingerprint: string }>
+  /** By what must be unique: the newest job of it, and until when that is kept for it. */
+  readonly places: Map<string, { readonly job: JobId; readonly untilMs: number | null }>
   readonly leases: Map<LeaseId, LeaseRow>
+  readonly queues: Map<Queue, QueueRow>
   /** The rows with a rank: what claims look at, so that finished jobs cost them nothing. */
   readonly ready: Set<JobRow>
   readonly waiting: Set<JobRow>
@@ -38,11 +49,11 @@ export interface Tables {
 
 export const make = (options: { readonly keyTtlMs: number; readonly draw: () => number }): Tables => ({
   ...options,
-  /** By what must be unique: the newest job of it, and until when that is kept for it. */
-  readonly places: Map<string, { readonly job: JobId; readonly untilMs: number | null }>
   jobs: new Map(),
   keys: new Map(),
+  places: new Map(),
   leases: new Map(),
+  queues: new Map(),
   ready: new Set(),
   waiting: new Set()
 })
@@ -51,7 +62,6 @@ export const make = (options: { readonly keyTtlMs: number; readonly draw: () => 
 export const at = <A>(operation: (nowMs: number) => A): Effect.Effect<A> =>
   Effect.andThen(Effect.yieldNow, Effect.map(Clock.currentTimeMillis, (nowMs) => operation(Math.floor(nowMs))))
 
-  places: new Map(),
 /** Makes `step` if the table of states has it, and says whether it did. */
 export const advance = (row: JobRow, step: JobState.Step): boolean => {
   const next = JobState.apply(step, row.state)
@@ -62,6 +72,10 @@ export const advance = (row: JobRow, step: JobState.Step): boolean => {
   return true
 }
 
+/** What the queue's step makes of when the job is due. */
+export const rankOf = (tables: Tables, { runAtMs, submitted }: JobRow): number =>
+  Rank.rank(runAtMs, submitted.priority, (tables.queues.get(submitted.queue) ?? QueueSettings.defaults).stepMs)
+
 /** Lets a waiting job start from `fromMs` on. Its place in the order is that of its `runAtMs`. */
 export const place = (tables: Tables, row: JobRow, fromMs: number, nowMs: number): void => {
   unplace(tables, row)
@@ -70,7 +84,7 @@ export const place = (tables: Tables, row: JobRow, fromMs: number, nowMs: number
     tables.waiting.add(row)
     return
   }
-  row.rank = Rank.rank(row.runAtMs, row.submitted.priority, Rank.stepDefaultMs)
+  row.rank = rankOf(tables, row)
   tables.ready.add(row)
 }
 
@@ -84,6 +98,7 @@ export const unplace = (tables: Tables, row: JobRow): void => {
 
 export const end = (tables: Tables, row: JobRow, reason: JobState.DeadReason | null, nowMs: number): void => {
   unplace(tables, row)
+  row.expireMs = null
   row.finishedAtMs = nowMs
   row.reason = reason
   row.announced = reason === null
@@ -98,7 +113,6 @@ export const cutOff = (row: JobRow): void => {
 }
 
 export const record = (row: JobRow, event: JobEvent): void => {
-  row.expireMs = null
   row.events = History.append(row.events, event)
 }
 

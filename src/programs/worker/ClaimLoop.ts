@@ -39,6 +39,8 @@ const oldestEveryMs = 1_000
 /** Without a delivery for this long, what was ready for `readyForMs` is claimed from the store. */
 const quietMs = 500
 const readyForMs = 1_000
+/** Delivered ids that one claim asks about, at most. */
+const askMax = 1_000
 /** A full worker looks up this often, to say that it is well. */
 const lookUpMs = 1_000
 
@@ -49,6 +51,8 @@ export interface ClaimLoop {
   readonly look: () => void
   /** No further claims. The one under way ends by itself. */
   readonly stop: () => void
+  /** How many delivered ids the next claim would ask about where there is less room. */
+  readonly reach: () => number
   /** The lease of a claim that is not answered yet. */
   readonly underWay: () => { readonly lease: LeaseId; readonly sentMs: number } | null
   readonly run: Effect.Effect<void>
@@ -90,6 +94,11 @@ export const make = (options: {
   /** When a claim in order last asked for a job that starts at once. */
   let lastOldestMs = Number.NEGATIVE_INFINITY
   let nextPollMs = Number.NEGATIVE_INFINITY
+  /**
+   * Old messages, of jobs that are over, come in long rows where a group goes back: as long as nothing of what was
+   * asked about is to be run, the next claim asks about twice as many, whatever room there is.
+   */
+  let reach = 0
 
   const request = (lease: LeaseId, room: Room, limit: number, rooms: Rooms): ClaimRequest => ({
     lease,
@@ -208,7 +217,7 @@ export const make = (options: {
   })
 
   const claimDelivered = Effect.fnUntraced(function*(room: Room) {
-    const ids = deliveries.next(room.want)
+    const ids = deliveries.next(Math.max(room.want, reach))
     const { answer, jobs } = yield* ask(
       (lease) => store.claimIds({ ...request(lease, room, room.want, limits.rooms()), ids }),
       ({ claimed }) => claimed,
@@ -224,7 +233,13 @@ export const make = (options: {
       // Without it the scan of the store finds them, later.
       yield* Effect.ignore(options.delayed.schedule(answer.notYetDue))
     }
-    deliveries.drop(ids.filter((id) => !taken.has(id)))
+    const left = new Set(answer.left)
+    deliveries.drop(ids.filter((id) => !taken.has(id) && !left.has(id)))
+    if (jobs.length === 0) {
+      reach = Math.min(askMax, Math.max(reach, 2 * ids.length))
+    } else if (jobs.length >= room.want) {
+      reach = 0
+    }
     if (limits.someRoom(answer.inOrder)) {
       woken = true
     }
@@ -278,6 +293,7 @@ export const make = (options: {
     },
     look: look.notify,
     underWay: () => underWay,
+    reach: () => reach,
     stop: () => {
       stopped = true
       look.notify()

@@ -10,10 +10,11 @@
  */
 import { type Context, Duration, Effect, type Fiber } from "effect"
 import { suspectLosses } from "../../domain/Claim.ts"
+import type { Queue } from "../../domain/Job.ts"
 import type { Outcome } from "../../domain/Outcome.ts"
 import * as Meters from "../process/Meters.ts"
 import type { Handlers } from "./Handlers.ts"
-import type { HeldJob, HeldLease, Leases } from "./Leases.ts"
+import { type HeldJob, type HeldLease, isHeld, type Leases } from "./Leases.ts"
 import type { Notes } from "./Notes.ts"
 import * as Run from "./Run.ts"
 import * as Signal from "./Signal.ts"
@@ -86,6 +87,10 @@ export interface Slots {
   readonly runaways: () => number
   /** Types of what runs, runaways included: for who looks for a culprit. */
   readonly runningTypes: () => ReadonlyArray<string>
+  /** What runs, runaways included. */
+  readonly active: () => Iterable<HeldJob>
+  /** Hands back what waits and may not start within the limit of its queue. */
+  readonly trim: () => void
   /** Said after a slice, when there may be room. */
   readonly freed: Signal.Signal
   /** Said when nothing waits or runs any more. */
@@ -112,6 +117,10 @@ export const make = (options: {
   readonly trialLosses: number
   /** A job on trial has ended. */
   readonly onTrialEnded: () => void
+  /** Jobs of a queue that may run at once, of queues that have a limit. */
+  readonly limits: () => ReadonlyMap<Queue, number>
+  /** A handler has ended that was not held any more. */
+  readonly onLeft: (held: HeldJob) => void
   readonly onRunaways: (count: number, held: HeldJob | null) => void
 }): Slots => {
   const { context, forget, handlers, now, settle } = options
@@ -137,6 +146,30 @@ export const make = (options: {
 
   const measure = (tookMs: number) => {
     measuredMs = measuredMs === null ? tookMs : measuredMs + (tookMs - measuredMs) * (tookMs > measuredMs ? 0.5 : 0.05)
+  }
+
+  const trim = () => {
+    if (waiting.size === 0 || options.limits().size === 0) {
+      return
+    }
+    // How many more of each may start.
+    const left = new Map(options.limits())
+    const count = ({ job }: HeldJob): number => {
+      const n = job === null ? undefined : left.get(job.queue)
+      if (job === null || n === undefined) {
+        return 1
+      }
+      left.set(job.queue, n - 1)
+      return n
+    }
+    for (const active of actives.keys()) {
+      count(active)
+    }
+    for (const held of Array.from(waiting)) {
+      if (count(held) <= 0) {
+        stop(held, "release", "its queue has no room")
+      }
+    }
   }
 
   const after = (ms: number, then: () => void) =>
@@ -180,6 +213,9 @@ export const make = (options: {
       // What an interrupted handler says is not heard: one that returns early on its signal has not done its work.
       const stop = active.stop ?? (active.timeoutMs !== null && tookMs >= active.timeoutMs ? "timeout" : null)
       record(active.held, stop === null ? ending() : outcomeOfStop(active, stop))
+    }
+    if (!isHeld(active.held)) {
+      options.onLeft(active.held)
     }
     refill()
     if (actives.size === 0 && waiting.size === 0) {
@@ -354,6 +390,8 @@ export const make = (options: {
       if (closed) {
         handBack(0)
       }
+      // Where a limit has changed while the claim was under way.
+      trim()
       work.notify()
       offered.notify()
     },
@@ -398,6 +436,8 @@ export const make = (options: {
     running: () => actives.size - runaways,
     runaways: () => runaways,
     runningTypes: () => Array.from(new Set(Array.from(actives.keys(), (held) => held.job?.type ?? "unknown"))),
+    active: () => actives.keys(),
+    trim,
     freed,
     idle,
     pump: Effect.gen(function*() {

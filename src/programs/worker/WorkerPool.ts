@@ -18,6 +18,7 @@ import { heartbeatMs } from "../../domain/Watch.ts"
 import { DelayedJobs } from "../../ports/DelayedJobs.ts"
 import { JobStore, JobStoreUnavailable } from "../../ports/JobStore.ts"
 import { LeaseRegister, LeaseRegisterUnavailable } from "../../ports/LeaseRegister.ts"
+import { Queues } from "../../ports/Queues.ts"
 import { type Session, Sessions } from "../../ports/Sessions.ts"
 import { type Subscription, Transport, type Wake } from "../../ports/Transport.ts"
 import { Loops } from "../process/Loops.ts"
@@ -30,6 +31,7 @@ import { Handlers } from "./Handlers.ts"
 import * as Heartbeat from "./Heartbeat.ts"
 import { LeaseIds } from "./LeaseIds.ts"
 import * as Leases from "./Leases.ts"
+import * as Limits from "./Limits.ts"
 import * as Notes from "./Notes.ts"
 import * as Outage from "./Outage.ts"
 import * as Reports from "./Reports.ts"
@@ -59,6 +61,7 @@ const make = Effect.gen(function*() {
   const transport = yield* Transport
   const delayed = yield* DelayedJobs
   const sessions = yield* Sessions
+  const queues = yield* Queues
   const loops = yield* Loops
   const handlers = yield* Handlers
   const config = yield* WorkerConfig
@@ -82,7 +85,19 @@ const make = Effect.gen(function*() {
   const forget = (held: Leases.HeldJob) => {
     deliveries.done(held.claim.id)
     leases.forget(held)
+    limits.left(held)
   }
+  const limits: Limits.Limits = Limits.make({
+    queues,
+    leases,
+    running: () => slots.active(),
+    now,
+    changed: () => {
+      slots.trim()
+      claims.wake()
+    },
+    room: () => claims.wake()
+  })
 
   const settler = Settler.make({
     store,
@@ -115,6 +130,8 @@ const make = Effect.gen(function*() {
     expire: (lease) => heartbeat.expire(lease),
     trialLosses,
     onTrialEnded: () => claims.wake(),
+    limits: limits.all,
+    onLeft: limits.left,
     onRunaways: (count, held) => {
       runFork(loops.setReason(
         "runaways",
@@ -156,6 +173,7 @@ const make = Effect.gen(function*() {
     leases,
     slots,
     deliveries,
+    limits,
     types: handlers.types,
     worker: config.name,
     leaseMs,
@@ -197,7 +215,10 @@ const make = Effect.gen(function*() {
         for (const lease of leases.byId.values()) {
           lease.verifiedMs = Number.NEGATIVE_INFINITY
         }
+        limits.look()
         return claims.wake()
+      case "Queues":
+        return limits.look()
       case "Ready":
         return claims.wake()
     }
@@ -213,7 +234,7 @@ const make = Effect.gen(function*() {
   const watchHealth = Effect.fnUntraced(function*({ healthy }: Subscription) {
     while (true) {
       const well = yield* healthy
-      yield* loops.setReason(
+      yield* loops.setDegraded(
         "transport",
         well ? null : "hints do not arrive at present: jobs are found by looking, which is slower"
       )
@@ -229,7 +250,7 @@ const make = Effect.gen(function*() {
     yield* Effect.all([
       listen(subscription),
       watchHealth(subscription),
-      deliveries.take(subscription, () => draining ? 0 : Math.max(config.slots, slots.room().want))
+      deliveries.take(subscription, () => draining ? 0 : Math.max(config.slots, slots.room().want, claims.reach()))
     ], { concurrency: "unbounded", discard: true })
   }).pipe(Effect.scoped)
 
@@ -313,6 +334,7 @@ const make = Effect.gen(function*() {
   )
   yield* Effect.forkScoped(slots.pump)
   yield* Effect.forkScoped(slots.sweep)
+  yield* Effect.forkScoped(limits.run)
   yield* Effect.forkScoped(Reports.run({ sessions, session, now }))
   const claiming = yield* Effect.forkScoped(claims.run)
   yield* Effect.addFinalizer(Effect.fnUntraced(function*() {
@@ -358,5 +380,5 @@ const make = Effect.gen(function*() {
 export const layer: Layer.Layer<
   WorkerPool,
   never,
-  JobStore | LeaseRegister | Transport | DelayedJobs | Sessions | Loops | Handlers | WorkerConfig
+  JobStore | LeaseRegister | Transport | DelayedJobs | Sessions | Queues | Loops | Handlers | WorkerConfig
 > = Layer.effect(WorkerPool, make)

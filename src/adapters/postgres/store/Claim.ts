@@ -87,7 +87,7 @@ export const make = (db: Database["Service"]): Pick<JobStore["Service"], "claim"
   const claimIds: JobStore["Service"]["claimIds"] = (request) =>
     Effect.gen(function*() {
       if (request.limit <= 0 || request.types.length === 0 || request.ids.length === 0) {
-        return { claimed: [], notYetDue: [], inOrder: [] }
+        return { claimed: [], notYetDue: [], inOrder: [], left: [] }
       }
       const rows = yield* db.query<Sql.RankedRow>("hot", Sql.claimIds, [
         ...parameters(request),
@@ -103,7 +103,10 @@ export const make = (db: Database["Service"]): Pick<JobStore["Service"], "claim"
       return {
         claimed: rows.map(toClaimedJob),
         notYetDue: others.flatMap(({ id, wait_ms }) => wait_ms === null ? [] : [{ id: id as JobId, runAtMs: wait_ms }]),
-        inOrder: [...new Set(others.flatMap(({ in_order }) => in_order === null ? [] : [in_order as Queue]))]
+        inOrder: [...new Set(others.flatMap(({ in_order }) => in_order === null ? [] : [in_order as Queue]))],
+        left: rows.length === 0
+          ? []
+          : others.flatMap(({ id, in_order, wait_ms }) => in_order === null && wait_ms === null ? [id as JobId] : [])
       }
     }).pipe(orUnavailable("claimIds"))
 

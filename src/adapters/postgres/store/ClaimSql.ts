@@ -5,11 +5,13 @@
  * equality for a handful of rows and sorts all that is ready for each claim.
  */
 import { suspectLosses } from "../../../domain/Claim.ts"
+import { stepDefaultMs } from "../../../domain/Rank.ts"
 import { bodyOf, claimedColumns, type ClaimedRow, state, tallies } from "./Rows.ts"
 
 // Parameters of both claims: $1 lease, $2 lease_ms, $3 worker, $4 types, $5 queues or null, $6 limit, $7 bytes,
-// $8 the losses from which a job is not to be taken. `claim` adds $9 the lowest rank to look at and $10 ready_for_ms or null, and
-// `claimIds` $9 ids.
+// $8 the losses from which a job is not to be taken. `claim` adds $9 the lowest rank to look at and $10 ready_for_ms or
+// null, `claimWithRooms` besides $11 queues with a limit and $12 the room of each, and `claimIds` $9 ids and $10 queues
+// with a limit or null.
 
 // Asked anew by each statement: after a failover a route's number may belong to another type.
 const routes = `r AS MATERIALIZED (
@@ -17,11 +19,26 @@ const routes = `r AS MATERIALIZED (
     WHERE type = ANY ($4::text[]) AND NOT paused AND ($5::text[] IS NULL OR queue = ANY ($5::text[]))
   )`
 
+const routesWithRooms = `r AS MATERIALIZED (
+    SELECT q.id, q.type, q.queue, q.step_ms, x.room
+    FROM deadman.route q LEFT JOIN unnest($11::text[], $12::int[]) x(queue, room) ON x.queue = q.queue
+    WHERE q.type = ANY ($4::text[]) AND NOT q.paused AND ($5::text[] IS NULL OR q.queue = ANY ($5::text[]))
+      AND coalesce(x.room, 1) > 0
+  )`
+
+// What must keep its place in the order is not taken because a message about it has come.
+const routesById = `r AS MATERIALIZED (
+    SELECT id, type, queue, step_ms FROM deadman.route
+    WHERE type = ANY ($4::text[]) AND NOT paused AND ($5::text[] IS NULL OR queue = ANY ($5::text[]))
+      AND step_ms = ${stepDefaultMs} AND ($10::text[] IS NULL OR queue <> ALL ($10::text[]))
+  )`
+
 const head = (columns: string, route: string, limit: string, lock: string) =>
   `SELECT ${columns} FROM deadman.job q
    WHERE (q.route, q.rank) >= (${route}, $9::bigint) AND (q.route, q.rank) <= (${route}, 9223372036854775807)
      AND q.rank IS NOT NULL
      AND q.losses < $8::int
+     AND (q.expire_ms IS NULL OR q.expire_ms > deadman.statement_ms())
      AND ($10::bigint IS NULL OR q.run_at_ms <= deadman.statement_ms() - $10::bigint)
    ORDER BY q.route, q.rank, q.id
    LIMIT ${limit} ${lock}`
@@ -38,9 +55,22 @@ const byRank = `h AS MATERIALIZED (
   k AS MATERIALIZED (
     SELECT id AS route, $6::bigint AS k FROM r WHERE (SELECT count(*) FROM r) = 1
     UNION ALL
-     AND (q.expire_ms IS NULL OR q.expire_ms > deadman.statement_ms())
     SELECT route, count(*) FROM h GROUP BY route
   ),
+  c AS MATERIALIZED (
+    SELECT f.* FROM k CROSS JOIN LATERAL (${head(locked, "k.route", "k.k", "FOR NO KEY UPDATE SKIP LOCKED")}) f
+  )`
+
+// The same where queues have a limit: of each of them, over all of its routes, so many as there is room for.
+const byRankWithRooms = `h AS MATERIALIZED (
+    SELECT f.route, f.rank FROM (
+      SELECT f.*, r.room, row_number() OVER (PARTITION BY r.queue ORDER BY f.rank, f.id) AS n
+      FROM r CROSS JOIN LATERAL (${head("q.route, q.rank, q.id", "r.id", "least($6::int, r.room)", "")}) f
+    ) f
+    WHERE f.room IS NULL OR f.n <= f.room
+    ORDER BY f.rank, f.id LIMIT $6::int
+  ),
+  k AS MATERIALIZED (SELECT route, count(*) AS k FROM h GROUP BY route),
   c AS MATERIALIZED (
     SELECT f.* FROM k CROSS JOIN LATERAL (${head(locked, "k.route", "k.k", "FOR NO KEY UPDATE SKIP LOCKED")}) f
   )`
@@ -83,6 +113,7 @@ const taking = `o AS MATERIALIZED (
     SET state         = ${state.running},
         rank          = NULL,
         wait_ms       = NULL,
+        expire_ms     = NULL,
         mark          = NULL,
         epoch         = j.epoch + 1,
         deliveries    = j.deliveries + 1,
@@ -112,16 +143,25 @@ const taken = `SELECT ${claimedColumns}, e.rank::float8 AS rank
 
 export const claim = `WITH ${routes}, ${byRank}, ${taking} ${taken}`
 
-export const claimIds = `WITH ${routes}, ${byId}, ${taking} ${taken}`
-        expire_ms     = NULL,
+export const claimWithRooms = `WITH ${routesWithRooms}, ${byRankWithRooms}, ${taking} ${taken}`
 
-export interface WaitingRow {
+export const claimIds = `WITH ${routesById}, ${byId}, ${taking} ${taken}`
+
+export interface LeftRow {
   readonly id: string
-  readonly wait_ms: number
+  /** `null` where it is ready. */
+  readonly wait_ms: number | null
+  /** `null` where it need not be claimed in order. */
+  readonly in_order: string | null
 }
 
-export const notYetDue = `SELECT id, wait_ms::float8 AS wait_ms FROM deadman.job
-  WHERE id = ANY ($1::uuid[]) AND wait_ms > deadman.now_ms()`
+/** Of ids that a claim has left: those that wait for a time, and those that are ready. $2 types, $3 limited queues. */
+export const left = `SELECT q.id, q.wait_ms::float8 AS wait_ms,
+         CASE WHEN q.rank IS NOT NULL AND (q.priority <> 0 OR r.step_ms <> ${stepDefaultMs} OR r.queue = ANY ($3::text[]))
+              THEN r.queue END AS in_order
+  FROM deadman.job q JOIN deadman.route r ON r.id = q.route
+  WHERE q.id = ANY ($1::uuid[])
+    AND (q.wait_ms > deadman.now_ms() OR (q.rank IS NOT NULL AND NOT r.paused AND r.type = ANY ($2::text[])))`
 
 /** $1 lease. The token moves, so that a reaper that watched it begins anew. */
 export const recall = `WITH l AS (
