@@ -1,0 +1,358 @@
+/** The client against a server that plays a part: answers that get lost, come late, or are none. */
+import { assert, describe, it } from "@effect/vitest"
+import { Effect, Layer, Result, type Scope, Stream } from "effect"
+import { createServer, type IncomingMessage, type ServerResponse } from "node:http"
+import { type Code, codes } from "../../../src/adapters/http/ApiError.ts"
+import * as Client from "../../../src/adapters/http/Client.ts"
+import * as ClientError from "../../../src/adapters/http/ClientError.ts"
+import * as DefinedJobs from "../../../src/adapters/http/DefinedJobs.ts"
+import * as PromiseClient from "../../../src/adapters/http/PromiseClient.ts"
+import { freePort } from "../../support/Processes.ts"
+
+const job = {
+  id: "j1",
+  type: "mail",
+  queue: "default",
+  priority: 0,
+  state: "pending",
+  payload: null,
+  tags: [],
+  attempts: 0,
+  max_attempts: 10,
+  backoff: { kind: "fixed", delay_ms: 5 },
+  timeout_ms: null,
+  start_by_ms: null,
+  retain_ms: null,
+  unique: null,
+  schedule: null,
+  tick_ms: null,
+  progress: null,
+  logs: [],
+  logs_omitted: 0,
+  run_at_ms: 1,
+  created_at_ms: 1,
+  started_at_ms: null,
+  finished_at_ms: null,
+  worker: null,
+  epoch: 0,
+  deliveries: 0,
+  lease_losses: 0,
+  stale_writes: 0,
+  reason: null,
+  result: null,
+  errors: [],
+  errors_omitted: 0,
+  events: [],
+  events_omitted: 0,
+  resubmitted_from: null,
+  resubmitted_as: null
+}
+
+interface Seen {
+  readonly method: string
+  readonly url: string
+  readonly headers: IncomingMessage["headers"]
+  readonly body: string
+}
+
+type Part = (response: ServerResponse, request: IncomingMessage) => void
+
+const json = (status: number, body: unknown, headers: Readonly<Record<string, string>> = {}): Part => (response) =>
+  response.writeHead(status, { "content-type": "application/json", ...headers }).end(JSON.stringify(body))
+
+const refusal = (code: Code, headers: Readonly<Record<string, string>> = {}): Part =>
+  json(codes[code], { error: { code, message: `says ${code}` } }, headers)
+
+/** The connection is cut when all of the request is there. */
+const lost: Part = (response) => void response.socket?.destroy()
+const silent: Part = () => {}
+
+/** Plays one part after the other, and the last one from then on. */
+const playing = (parts: ReadonlyArray<Part>): Effect.Effect<
+  { readonly url: string; readonly seen: ReadonlyArray<Seen> },
+  never,
+  Scope.Scope
+> =>
+  Effect.gen(function*() {
+    const seen: Array<Seen> = []
+    const server = createServer((request, response) => {
+      let body = ""
+      request.on("data", (chunk: Buffer) => (body += chunk.toString()))
+      request.on("end", () => {
+        const part = parts[Math.min(seen.length, parts.length - 1)]!
+        seen.push({ method: request.method ?? "", url: request.url ?? "", headers: request.headers, body })
+        part(response, request)
+      })
+    })
+    const url = yield* Effect.acquireRelease(
+      Effect.callback<string>((resume) => {
+        server.listen(0, "127.0.0.1", () => {
+          const address = server.address()
+          resume(Effect.succeed(`http://127.0.0.1:${typeof address === "object" ? address?.port : 0}`))
+        })
+      }),
+      () =>
+        Effect.callback<void>((resume) => {
+          server.closeAllConnections()
+          server.close(() => resume(Effect.void))
+        })
+    )
+    return { url, seen }
+  })
+
+const clientOf = (options: Client.Options) =>
+  Effect.provide(Client.make({ deadlineMs: 5_000, tryMs: 1_000, tries: 3, ...options }), Client.http)
+
+const against = Effect.fnUntraced(function*(...parts: ReadonlyArray<Part>) {
+  const { seen, url } = yield* playing(parts)
+  return { seen, url, client: yield* clientOf({ url, token: "secret-token" }) }
+})
+
+it.layer(Layer.empty, { excludeTestServices: true, timeout: "30 seconds" })("the client", (it) => {
+  it.effect("repeats a submit whose answer was lost, under the key that it drew", () =>
+    Effect.gen(function*() {
+      const { client, seen } = yield* against(lost, json(200, job, { "idempotent-replayed": "true" }))
+      const submitted = yield* client.submit({ type: "mail", payload: { to: "ada" } })
+      assert.strictEqual(submitted.outcome, "created")
+      assert.strictEqual(submitted.job.id, "j1")
+      assert.strictEqual(seen.length, 2)
+      assert.match(String(seen[0]?.headers["idempotency-key"]), /^[0-9a-f-]{36}$/)
+      assert.strictEqual(seen[0]?.headers["idempotency-key"], seen[1]?.headers["idempotency-key"])
+      assert.strictEqual(seen[1]?.headers.authorization, "Bearer secret-token")
+      assert.deepStrictEqual(JSON.parse(seen[1]?.body ?? ""), { type: "mail", payload: { to: "ada" } })
+    }))
+
+  it.effect("sends a key that it is given, and says that it was known", () =>
+    Effect.gen(function*() {
+      const { client, seen } = yield* against(json(200, job, { "idempotent-replayed": "true" }))
+      const { outcome } = yield* client.submit({ type: "mail", idempotency_key: "order-1" })
+      assert.strictEqual(outcome, "replayed")
+      assert.isUndefined(seen[0]?.headers["idempotency-key"])
+      assert.strictEqual(JSON.parse(seen[0]?.body ?? "").idempotency_key, "order-1")
+    }))
+
+  it.effect("does not repeat an unkeyed submit whose answer was lost", () =>
+    Effect.gen(function*() {
+      const { client, seen } = yield* against(lost, json(201, job))
+      const error = yield* Effect.flip(client.submit({ type: "mail" }, { keyed: false }))
+      assert.strictEqual(error._tag, "ServerUnavailable")
+      assert.strictEqual((error as ClientError.ServerUnavailable).done, "unknown")
+      assert.strictEqual(seen.length, 1)
+      assert.isUndefined(seen[0]?.headers["idempotency-key"])
+    }))
+
+  it.effect("draws one key per job of a batch, and the same ones for a repeat", () =>
+    Effect.gen(function*() {
+      const { client, seen } = yield* against(lost, json(201, { jobs: [job, job] }))
+      const jobs = yield* client.submitBatch([{ type: "mail" }, { type: "mail", idempotency_key: "mine" }])
+      assert.strictEqual(jobs.length, 2)
+      const [first, second] = seen.map(({ body }) =>
+        JSON.parse(body).map((entry: { idempotency_key: string }) => entry.idempotency_key)
+      )
+      assert.deepStrictEqual(first, second)
+      assert.match(first[0], /^[0-9a-f-]{36}$/)
+      assert.strictEqual(first[1], "mine")
+    }))
+
+  it.effect("repeats neither a resubmit nor a retry that may have been done", () =>
+    Effect.gen(function*() {
+      for (const act of ["resubmit", "retry"] as const) {
+        const { client, seen } = yield* against(lost, json(201, job))
+        const error = yield* Effect.flip(client[act]("j1"))
+        assert.strictEqual(error._tag, "ServerUnavailable")
+        assert.strictEqual(seen.length, 1, act)
+      }
+    }))
+
+  it.effect("repeats whatever was certainly not done, and waits as long as it is asked to", () =>
+    Effect.gen(function*() {
+      const { client, seen } = yield* against(refusal("stopping", { "retry-after": "1" }), json(201, job))
+      const began = performance.now()
+      yield* client.resubmit("j1")
+      assert.strictEqual(seen.length, 2)
+      assert.isAtLeast(performance.now() - began, 990)
+    }))
+
+  it.effect("finds its own cancel where the first answer was lost, and no one else's end", () =>
+    Effect.gen(function*() {
+      const dead = { ...job, state: "dead", reason: "cancelled", finished_at_ms: 2 }
+      const mine = yield* against(lost, refusal("wrong_state"), json(200, dead))
+      assert.strictEqual((yield* mine.client.cancel("j1")).reason, "cancelled")
+      assert.deepStrictEqual(mine.seen.map(({ method }) => method), ["DELETE", "DELETE", "GET"])
+      const done = yield* against(refusal("wrong_state"), json(200, { ...job, state: "completed", finished_at_ms: 2 }))
+      assert.strictEqual((yield* Effect.flip(done.client.cancel("j1")))._tag, "WrongState")
+    }))
+
+  it.effect("ends every call by its deadline, also where nothing is answered", () =>
+    Effect.gen(function*() {
+      const { url } = yield* playing([silent])
+      const client = yield* clientOf({ url, deadlineMs: 700, tryMs: 300, tries: 50 })
+      const began = performance.now()
+      const error = yield* Effect.flip(client.get("j1"))
+      assert.strictEqual(error._tag, "ServerUnavailable")
+      assert.isBelow(performance.now() - began, 3_000)
+    }))
+
+  it.effect("says that nothing was done where no server is", () =>
+    Effect.gen(function*() {
+      const url = `http://127.0.0.1:${yield* freePort}`
+      const error = yield* Effect.flip((yield* clientOf({ url, tries: 1 })).resubmit("j1"))
+      assert.strictEqual(error._tag, "ServerUnavailable")
+      assert.strictEqual((error as ClientError.ServerUnavailable).done, "nothing")
+      assert.include(error.message, url)
+      assert.include(error.message, "ECONNREFUSED")
+    }))
+
+  it.effect("gives every code of the API one of its tags, and a code that it does not know the one of its status", () =>
+    Effect.gen(function*() {
+      const tags: Partial<Record<Code, ClientError.ClientError["_tag"]>> = {
+        unauthorized: "Unauthorized",
+        not_found: "NotFound",
+        wrong_state: "WrongState",
+        gone: "KeyReused",
+        idempotency_key_reused: "KeyReused",
+        internal: "UnexpectedAnswer",
+        request_timeout: "ServerUnavailable",
+        unavailable: "ServerUnavailable",
+        overloaded: "ServerUnavailable",
+        stopping: "ServerUnavailable",
+        key_locked: "ServerUnavailable"
+      }
+      for (const code of Object.keys(codes) as ReadonlyArray<Code>) {
+        const { url } = yield* playing([refusal(code)])
+        const error = yield* Effect.flip((yield* clientOf({ url, tries: 1 })).get("j1"))
+        assert.strictEqual(error._tag, tags[code] ?? "InvalidRequest", code)
+        assert.include(error.message, `says ${code}`)
+      }
+      const newer = yield* playing([json(409, { error: { code: "of_tomorrow", message: "no" } })])
+      assert.strictEqual((yield* Effect.flip((yield* clientOf(newer)).get("j1")))._tag, "WrongState")
+    }))
+
+  it.effect("tells what is no Deadman server, and sends no token after a redirect", () =>
+    Effect.gen(function*() {
+      const page: Part = (response) => response.writeHead(200, { "content-type": "text/html" }).end("<html>")
+      const other = yield* against(page)
+      assert.strictEqual((yield* Effect.flip(other.client.get("j1")))._tag, "UnexpectedAnswer")
+      const target = yield* playing([json(200, job)])
+      const away: Part = (response) => response.writeHead(307, { location: `${target.url}/jobs/j1` }).end()
+      const { client } = yield* against(away)
+      assert.strictEqual((yield* Effect.flip(client.get("j1")))._tag, "UnexpectedAnswer")
+      assert.strictEqual(target.seen.length, 0)
+    }))
+
+  it.effect("refuses what is wrong before it is sent, and names the field", () =>
+    Effect.gen(function*() {
+      const { client, seen } = yield* against(json(201, job))
+      const wrong = yield* Effect.flip(client.submit({ type: "mail", priority: 5_000 }))
+      assert.strictEqual(wrong._tag, "InvalidRequest")
+      assert.strictEqual((wrong as ClientError.InvalidRequest).field, "priority")
+      const strange = { type: "mail", max_attemps: 3 } as Client.NewJob
+      const unknown = yield* Effect.flip(client.submit(strange))
+      assert.strictEqual((unknown as ClientError.InvalidRequest).field, "max_attemps")
+      assert.strictEqual(seen.length, 0)
+      assert.strictEqual((yield* Effect.flip(clientOf({ url: "localhost:8080" })))._tag, "InvalidRequest")
+    }))
+
+  it.effect("walks all pages, and takes what an unready server has to say", () =>
+    Effect.gen(function*() {
+      const { client, seen } = yield* against(
+        json(200, { jobs: [job], next_cursor: "c1" }),
+        json(200, { jobs: [], next_cursor: "c2" }),
+        json(200, { jobs: [job, job], next_cursor: null })
+      )
+      assert.strictEqual((yield* Stream.runCollect(client.walk({ type: "mail" }))).length, 3)
+      assert.deepStrictEqual(seen.map(({ url }) => url), [
+        "/jobs?type=mail",
+        "/jobs?type=mail&cursor=c1",
+        "/jobs?type=mail&cursor=c2"
+      ])
+      const unready = yield* playing([
+        json(503, { ready: false, reasons: ["why"], degraded: [], loops: {}, services: {} })
+      ])
+      assert.deepStrictEqual((yield* (yield* clientOf(unready)).ready).reasons, ["why"])
+    }))
+
+  it.effect("waits for a job to end, for so long", () =>
+    Effect.gen(function*() {
+      const ended = yield* against(json(200, job), json(200, { ...job, state: "completed", finished_at_ms: 3 }))
+      assert.strictEqual((yield* ended.client.waitFor("j1")).state, "completed")
+      const open = yield* against(json(200, job))
+      assert.strictEqual((yield* Effect.flip(open.client.waitFor("j1", { within: 200 })))._tag, "NotEnded")
+    }))
+})
+
+/** What `Job.define` makes, as far as a submitter needs it. */
+const mail: DefinedJobs.Definition<{ readonly to: string }, number> = {
+  type: "mail",
+  defaults: { queue: "mails", maxAttempts: 3, timeoutMs: 500 },
+  encode: (payload) =>
+    payload.to === ""
+      ? Result.fail({ message: "payload.to: must not be empty", faults: [{ path: "payload.to" }] })
+      : Result.succeed({ to: payload.to }),
+  decodeResult: (json) => typeof json === "number" ? Result.succeed(json) : Result.fail({ message: "is no number" })
+}
+
+it.layer(Layer.empty, { excludeTestServices: true, timeout: "30 seconds" })("a definition", (it) => {
+  it.effect("gives its defaults to each of its jobs, a submit goes before them, and the payload is checked here", () =>
+    Effect.gen(function*() {
+      const { client, seen } = yield* against(json(201, job))
+      yield* DefinedJobs.submit(client, mail, { to: "ada" }, { max_attempts: 1 })
+      assert.deepStrictEqual(JSON.parse(seen[0]?.body ?? ""), {
+        type: "mail",
+        payload: { to: "ada" },
+        queue: "mails",
+        max_attempts: 1,
+        timeout_ms: 500
+      })
+      const error = yield* Effect.flip(DefinedJobs.submit(client, mail, { to: "" }))
+      assert.strictEqual((error as ClientError.InvalidRequest).field, "payload.to")
+      assert.strictEqual(seen.length, 1)
+    }))
+
+  it.effect("reads the result of a job that ended well, and fails with one that did not", () =>
+    Effect.gen(function*() {
+      const end = { ...job, state: "completed", finished_at_ms: 2 }
+      const seven = yield* against(json(200, { ...end, result: 7 }))
+      assert.strictEqual(yield* DefinedJobs.result(seven.client, mail, "j1"), 7)
+      const strange = yield* against(json(200, { ...end, result: "x" }))
+      assert.strictEqual(
+        (yield* Effect.flip(DefinedJobs.result(strange.client, mail, "j1")))._tag,
+        "UnexpectedAnswer"
+      )
+      const dead = yield* against(json(200, { ...end, state: "dead", reason: "rejected" }))
+      assert.strictEqual((yield* Effect.flip(DefinedJobs.result(dead.client, mail, "j1")))._tag, "JobDead")
+    }))
+})
+
+describe("the promises", () => {
+  const run = <A>(effect: Effect.Effect<A, unknown, Scope.Scope>) => Effect.runPromise(Effect.scoped(effect))
+
+  it("resolve to what the server answers, and reject with the errors of the client", () =>
+    run(Effect.gen(function*() {
+      const { url } = yield* playing([
+        json(201, job),
+        refusal("not_found"),
+        json(200, { jobs: [job], next_cursor: null })
+      ])
+      const client = PromiseClient.connect({ url, tries: 1 })
+      assert.strictEqual((yield* Effect.promise(() => client.submit({ type: "mail" }))).job.id, "j1")
+      const error = yield* Effect.promise(() => client.get("j2").then(() => null, (error: unknown) => error))
+      assert.isTrue(ClientError.isClientError(error) && error._tag === "NotFound" && error instanceof Error)
+      const walked = client.walk()[Symbol.asyncIterator]()
+      assert.strictEqual((yield* Effect.promise(() => walked.next())).value?.id, "j1")
+      assert.isTrue((yield* Effect.promise(() => walked.next())).done)
+      assert.throws(() => PromiseClient.connect({ url: "nowhere" }), /must look like/)
+    })))
+
+  it("end when their signal says so", () =>
+    run(Effect.gen(function*() {
+      const { url } = yield* playing([silent])
+      const client = PromiseClient.connect({ url })
+      const began = performance.now()
+      const ended = yield* Effect.promise(() =>
+        client.get("j1", { signal: AbortSignal.timeout(100) }).then(() => "answered", () => "given up")
+      )
+      assert.strictEqual(ended, "given up")
+      assert.isBelow(performance.now() - began, 2_000)
+    })))
+})
