@@ -154,6 +154,21 @@ export const uniqueLaws: Steps.Laws = (it, pass) => {
       assert.strictEqual((yield* Steps.read(job.id)).state, "dead")
     }))
 
+  it.effect("1, 17: a unique job submitted many times at once under its id is stored, and skipped for nobody", () =>
+    Effect.gen(function*() {
+      for (const unique of [once, replacing]) {
+        const job = yield* Jobs.job({ unique })
+
+        const answers = yield* Effect.forEach(Array.from({ length: 10 }), () => submitAll([job]), {
+          concurrency: "unbounded"
+        })
+
+        assert.strictEqual(new Set(answers.map((answer) => JSON.stringify(answer))).size, 1)
+        assert.strictEqual(answers[0]?.[0]?._tag, "Created")
+        assert.strictEqual((yield* Steps.read(job.id)).state, "pending")
+      }
+    }))
+
   it.effect("17: of thirty at once one is stored, and the others are skipped for it", () =>
     Effect.gen(function*() {
       const jobs = yield* Jobs.jobs(30, { type: yield* Jobs.freshType, payload: `{"a":[1]}`, unique: once })

@@ -101,18 +101,6 @@ export const make = (tables: Tables.Tables): Pick<JobStore["Service"], Control> 
   }
 
   const isDue = (row: JobRow.JobRow, nowMs: number) => row.waitMs !== null && row.waitMs <= nowMs
-  const expire: JobStore["Service"]["expire"] = (limit) =>
-    Tables.at((nowMs) => {
-      const rows = [...tables.ready, ...tables.waiting].filter(({ expireMs }) => expireMs !== null)
-      const late = rows.filter(({ expireMs }) => expireMs !== null && expireMs <= nowMs).slice(0, limit)
-        .filter((row) => Tables.advance(row, "expire"))
-      for (const row of late) {
-        Tables.end(tables, row, "expired", nowMs)
-      }
-      const next = rows.flatMap(({ expireMs }) => expireMs === null || expireMs <= nowMs ? [] : [expireMs - nowMs])
-      return { jobs: late.length, nextInMs: next.length === 0 ? null : Math.min(...next) }
-    })
-
 
   const promote: JobStore["Service"]["promote"] = (limit) =>
     Tables.at((nowMs) => {
@@ -135,18 +123,24 @@ export const make = (tables: Tables.Tables): Pick<JobStore["Service"], Control> 
       return { nowMs, jobs: jobs.sort((a, b) => a.runAtMs - b.runAtMs).slice(0, limit) }
     })
 
+  const expire: JobStore["Service"]["expire"] = (limit) =>
+    Tables.at((nowMs) => {
+      const rows = [...tables.ready, ...tables.waiting].filter(({ expireMs }) => expireMs !== null)
+      const late = rows.filter(({ expireMs }) => expireMs !== null && expireMs <= nowMs).slice(0, limit)
+        .filter((row) => Tables.advance(row, "expire"))
+      for (const row of late) {
+        Tables.end(tables, row, "expired", nowMs)
+      }
+      const next = rows.flatMap(({ expireMs }) => expireMs === null || expireMs <= nowMs ? [] : [expireMs - nowMs])
+      return { jobs: late.length, nextInMs: next.length === 0 ? null : Math.min(...next) }
+    })
+
   const deadLetters: JobStore["Service"]["deadLetters"] = (limit) =>
     Tables.at(() => {
       const letters: Array<DeadLetter> = []
       for (const { announced, attempts, finishedAtMs, reason, submitted } of tables.jobs.values()) {
         if (letters.length < limit && !announced && reason !== null && finishedAtMs !== null) {
           const { id, queue, type } = submitted
-      // Nor may it be gone within its window: whoever is skipped for it must find it.
-      const inPlace = new Set(
-        [...tables.places.values()].flatMap(({ job, untilMs }) => untilMs !== null && untilMs > nowMs ? [job] : [])
-      )
-      const keptMs = ({ state, submitted }: JobRow.JobRow) =>
-        submitted.retainMs ?? (state === "completed" ? completedMs : deadMs)
           letters.push({ id, type, queue, reason, attempts, diedAtMs: finishedAtMs })
         }
       }
@@ -154,9 +148,6 @@ export const make = (tables: Tables.Tables): Pick<JobStore["Service"], Control> 
     })
 
   const announced: JobStore["Service"]["announced"] = (ids) =>
-      for (const [place, { job }] of tables.places) {
-        if (!tables.jobs.has(job)) tables.places.delete(place)
-      }
     Tables.at(() => {
       for (const row of ids.flatMap((id) => tables.jobs.get(id) ?? [])) {
         row.announced = true
@@ -172,12 +163,21 @@ export const make = (tables: Tables.Tables): Pick<JobStore["Service"], Control> 
       // Its key would point at nothing, and a repeat of its request would run it again.
       const holdsKey = ({ submitted }: JobRow.JobRow) =>
         submitted.key !== null && tables.keys.get(submitted.key.key)?.job === submitted.id
+      // Nor may it be gone within its window: whoever is skipped for it must find it.
+      const inPlace = new Set(
+        [...tables.places.values()].flatMap(({ job, untilMs }) => untilMs !== null && untilMs > nowMs ? [job] : [])
+      )
+      const keptMs = ({ state, submitted }: JobRow.JobRow) =>
+        submitted.retainMs ?? (state === "completed" ? completedMs : deadMs)
       const over = [...tables.jobs.values()].filter((row) =>
         row.finishedAtMs !== null && row.announced && !holdsKey(row) && !inPlace.has(row.submitted.id) &&
         row.finishedAtMs <= nowMs - keptMs(row)
       )
       for (const row of over.slice(0, limit)) {
         tables.jobs.delete(row.submitted.id)
+      }
+      for (const [place, { job }] of tables.places) {
+        if (!tables.jobs.has(job)) tables.places.delete(place)
       }
       return {
         jobs: Math.min(over.length, limit),

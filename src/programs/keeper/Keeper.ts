@@ -22,6 +22,7 @@ const make = Effect.gen(function*() {
       Effect.scoped
     )
   )
+  yield* Effect.forkScoped(Expirer.run)
   yield* Effect.forkScoped(Announcer.run)
   yield* Effect.forkScoped(Pruner.run)
   yield* Effect.forkScoped(Expirer.run)

@@ -132,8 +132,13 @@ export const make = Effect.fnUntraced(function*(brokers: string, prefixGiven?: s
     return ends.reduce((sum, { offset, partition }) => sum + Number(offset) - Math.max(0, committed[partition] ?? 0), 0)
   })
 
+  /** As whoever has a connection of their own. */
+  const sql = (text: string, params: ReadonlyArray<unknown> = []) =>
+    Effect.orDie(Context.get(database, Database.Database).query<Record<string, unknown>>("read", text, params))
+
   return {
     store,
+    sql,
     transport,
     worker,
     submit,

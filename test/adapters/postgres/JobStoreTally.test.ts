@@ -2,9 +2,10 @@ import { assert, it } from "@effect/vitest"
 import { Effect, Layer, Random } from "effect"
 import * as JobStorePostgres from "../../../src/adapters/postgres/JobStorePostgres.ts"
 import { Epoch } from "../../../src/domain/Claim.ts"
-import { JobType, Queue } from "../../../src/domain/Job.ts"
+import { JobType, type NewJob, Queue } from "../../../src/domain/Job.ts"
 import type { JobId } from "../../../src/domain/JobId.ts"
 import { type JobState, jobStates } from "../../../src/domain/JobState.ts"
+import type { Unique } from "../../../src/domain/Unique.ts"
 import { JobStore } from "../../../src/ports/JobStore.ts"
 import * as Steps from "../../contracts/JobStoreContractSteps.ts"
 import * as Ids from "../../support/Ids.ts"
@@ -18,6 +19,16 @@ const types = ["a", "b", "c"].map((name) => JobType.make(name))
 const queues = ["left", "right"].map((name) => Queue.make(name))
 const settleSteps = ["complete", "fail", "die", "release", "again"] as const
 
+const unique: Unique = { fields: null, window_ms: null, states: ["pending", "running", "failed"], on_conflict: "skip" }
+
+const terms: ReadonlyArray<{ readonly expires: boolean; readonly change: Partial<NewJob> }> = [
+  { expires: false, change: {} },
+  { expires: false, change: {} },
+  { expires: true, change: { retainMs: 100 } },
+  { expires: true, change: { unique } },
+  { expires: false, change: { unique: { ...unique, on_conflict: "replace" } } }
+]
+
 const pick = <A>(items: ReadonlyArray<A>): Effect.Effect<A> =>
   Effect.map(Random.nextIntBetween(0, items.length), (n) => items[Math.min(n, items.length - 1)]!)
 
@@ -29,12 +40,24 @@ const act = Effect.fnUntraced(function*(known: Array<JobId>, done: Map<string, n
   const id = known.length === 0 ? Ids.jobId() : yield* pick(known)
   if (draw < 2) {
     const delayed = yield* Random.nextBoolean
-    const jobs = yield* Jobs.jobs(5, {
-      type: yield* pick(types),
-      queue: yield* pick(queues),
-      runAtMs: delayed ? (yield* store.now) + 50 : null
-    })
-    yield* store.submit(jobs, { atomic: yield* Random.nextBoolean })
+    const nowMs = yield* store.now
+    const [type, queue] = [yield* pick(types), yield* pick(queues)]
+    const jobs = yield* Effect.forEach(
+      Array.from({ length: 5 }),
+      () =>
+        Effect.flatMap(pick(terms), (own) =>
+          Effect.flatMap(pick(["1", "2", "3"]), (payload) =>
+            Jobs.job({
+              type,
+              queue,
+              payload,
+              runAtMs: delayed ? nowMs + 50 : null,
+              startByMs: own.expires ? nowMs + 100 : null,
+              ...own.change
+            })))
+    )
+    const { answers } = yield* store.submit(jobs, { atomic: yield* Random.nextBoolean })
+    did("skip", answers.filter(({ _tag }) => _tag === "Skipped").length)
     known.push(...jobs.map(({ id }) => id))
   } else if (draw < 6) {
     const asked = yield* Steps.request({ type: types[0]! }, { types, limit: 8 })
@@ -79,6 +102,7 @@ const act = Effect.fnUntraced(function*(known: Array<JobId>, done: Map<string, n
   } else {
     did("promote", (yield* store.promote(5)).jobs.length)
     yield* store.announced((yield* store.deadLetters(5)).map(({ id }) => id))
+    did("expire", (yield* store.expire(5)).jobs)
     did("prune", (yield* store.prune({ completedMs: 300, deadMs: 300, limit: 5 })).jobs)
     yield* store.counts
   }
@@ -110,7 +134,19 @@ it.layer(layer, { excludeTestServices: true, timeout: "60 seconds" })("JobStoreP
       )
       assert.strictEqual(server?.["n"], 0)
       // A mixture that never got anywhere would be true as well.
-      for (const what of ["reclaim", "settle", "Cancelled", "Rebooked", "resubmit Created", "promote", "prune"]) {
+      for (
+        const what of [
+          "reclaim",
+          "settle",
+          "Cancelled",
+          "Rebooked",
+          "resubmit Created",
+          "promote",
+          "expire",
+          "skip",
+          "prune"
+        ]
+      ) {
         assert.isAbove(done.get(what) ?? 0, 0, what)
       }
     }), 60_000)

@@ -5,6 +5,7 @@ import * as DelayedJobsMemory from "../../../src/adapters/memory/DelayedJobsMemo
 import * as TransportMemory from "../../../src/adapters/memory/TransportMemory.ts"
 import * as Backoff from "../../../src/domain/Backoff.ts"
 import { JobType, queueDefault } from "../../../src/domain/Job.ts"
+import type { Unique } from "../../../src/domain/Unique.ts"
 import { JobStore } from "../../../src/ports/JobStore.ts"
 import { type JobDraft, Submitter } from "../../../src/ports/Submitter.ts"
 import { Transport } from "../../../src/ports/Transport.ts"
@@ -16,7 +17,15 @@ const layer = GroupCommit.layer.pipe(
   Layer.provideMerge(Layer.mergeAll(FaultyStore.layer, TransportMemory.layer, DelayedJobsMemory.layer))
 )
 
-const draft = (options: { key?: string; fingerprint?: string; payload?: string; runAtMs?: number } = {}): JobDraft => ({
+interface Options {
+  readonly key?: string
+  readonly fingerprint?: string
+  readonly payload?: string
+  readonly runAtMs?: number
+  readonly unique?: Unique
+}
+
+const draft = (options: Options = {}): JobDraft => ({
   type: JobType.make("t"),
   queue: queueDefault,
   payload: options.payload ?? "null",
@@ -27,7 +36,8 @@ const draft = (options: { key?: string; fingerprint?: string; payload?: string; 
   runAtMs: options.runAtMs ?? null,
   tags: [],
   key: options.key === undefined ? null : { key: options.key, fingerprint: options.fingerprint ?? "same" },
-  resubmittedFrom: null
+  resubmittedFrom: null,
+  ...(options.unique === undefined ? {} : { unique: options.unique })
 })
 
 const submitted = (drafts: ReadonlyArray<JobDraft>) =>
@@ -88,6 +98,34 @@ test("keyed submits go apart from unkeyed ones", () =>
     yield* Effect.all(fibers.map((fiber) => Fiber.join(fiber)))
     for (const jobs of faults.submits) {
       assert.strictEqual(new Set(jobs.map(({ key }) => key === null)).size, 1)
+    }
+  }))
+
+test("unique submits go apart from those that nobody can be in the way of", () =>
+  Effect.gen(function*() {
+    const faults = yield* FaultyStore.Faults
+    const unique = { fields: null, window_ms: null, states: ["pending"], on_conflict: "skip" } as const
+    const fibers = yield* submitted(
+      Array.from({ length: 40 }, (_, n) => n % 2 === 0 ? draft() : draft({ unique, payload: String(n) }))
+    )
+    yield* Effect.all(fibers.map((fiber) => Fiber.join(fiber)))
+    for (const jobs of faults.submits) {
+      assert.strictEqual(new Set(jobs.map(({ unique }) => unique === undefined)).size, 1)
+    }
+  }))
+
+test("a skipped submit is answered with the job in its way, also to whoever repeats its key", () =>
+  Effect.gen(function*() {
+    const unique = { fields: null, window_ms: null, states: ["pending"], on_conflict: "skip" } as const
+    const { submit } = yield* Submitter
+    const first = yield* submit(draft({ unique }))
+    const fibers = yield* submitted([draft({ unique, key: "k" }), draft({ unique, key: "k" })])
+    const answers = yield* Effect.all(fibers.map((fiber) => Fiber.join(fiber)))
+    assert.strictEqual(first._tag, "Created")
+    for (const answer of answers) {
+      if (answer._tag !== "Skipped") return assert.fail(answer._tag)
+      assert.strictEqual(answer.job.id, "id" in first && first.id)
+      assert.strictEqual(answer.job.state, "pending")
     }
   }))
 

@@ -305,7 +305,11 @@ export const make = (db: Db, options: StoreOptions): Pick<JobStore["Service"], "
     yield* Effect.all([
       bare.length === 0 ? Effect.void : split(unkeyed, bare, null, answers),
       others.length === 0 ? Effect.void : split(keyed, others, null, answers),
-      terms.length === 0 ? Effect.void : split(withTerms, terms, null, answers),
+      Effect.forEach(
+        Array.from({ length: Math.ceil(terms.length / Terms.rowsMax) }, (_, n) => n * Terms.rowsMax),
+        (from) => split(withTerms, terms.slice(from, from + Terms.rowsMax), null, answers),
+        { discard: true }
+      ),
       Effect.forEach(
         suspects,
         (job) =>

@@ -11,6 +11,9 @@ import type { Submitted } from "../../../ports/JobStore.ts"
 import { type DatabaseFailed, longs, texts } from "../Database.ts"
 import { dueSoonMs, type StoreOptions, tallies, wakes } from "./Rows.ts"
 
+/** In one statement: whoever wants the same places waits for all of it. */
+export const rowsMax = 100
+
 export const hasTerms = (job: NewJob): boolean =>
   (job.unique ?? null) !== null || (job.startByMs ?? null) !== null || (job.retainMs ?? null) !== null
 
