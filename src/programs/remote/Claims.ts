@@ -1,9 +1,7 @@
 /**
- * Claims of workers elsewhere, and the waiting for them.
+ * Claims of workers elsewhere.
  *
- * Whoever asks is looked for at once. Whoever waits stands in a row with all that wait for the same types and queues:
- * when something became ready, or a second has passed, one claim is tried for the first of the row, and the next only
- * if that one got something. So a thousand that wait cost what one costs. A row that is woken in vain looks less often.
+ * Whoever asks is looked for at once, and waits then in a row with all that wait for the same (`Rows.ts`).
  *
  * A claim runs apart from the request that asked for it. Where the asker has gone when it lands, what it took is handed
  * back; where the same lease was asked for again meanwhile, the new asker gets it. Where its answer was lost, the asker
@@ -13,10 +11,11 @@
 import { Deferred, Effect, Exit, Random, type Scope, Semaphore } from "effect"
 import type { LeaseId } from "../../domain/Claim.ts"
 import type { ClaimedJob } from "../../domain/Job.ts"
-import type { ClaimRequest, JobStore } from "../../ports/JobStore.ts"
+import type { JobStore } from "../../ports/JobStore.ts"
 import { type RemoteClaims, type RemoteRequest, RemoteUnavailable } from "../../ports/RemoteWorkers.ts"
 import * as Outage from "../worker/Outage.ts"
-import * as Signal from "../worker/Signal.ts"
+import type { Rooms } from "./Rooms.ts"
+import * as Rows from "./Rows.ts"
 
 /** Those that ask and wait, at most. */
 export const askersMax = 2_000
@@ -24,28 +23,12 @@ export const askersMax = 2_000
 const claimBytesMax = 4 * 1_048_576
 /** Claims under way at once: the connections are everybody's. */
 const claimsMax = 4
-/** Without a wake, a row looks this often; jittered. */
-const lookEveryMs = 1_000
-/** Rows that look without a wake in one round; the others come with the next ones. */
-const rowsPerRound = 100
-/** Between two looks of a row that is woken in vain all the time: doubles from the one to the other. */
-const vainMinMs = 10
-const vainMaxMs = 100
+/** Leases in doubt, at most: what is dropped lapses by itself. */
+const doubtfulMax = 10_000
 /** How long a claim that is under way is waited for past the asker's own time. */
 const landingMs = 4_000
 
 type Answer = Deferred.Deferred<RemoteClaims, RemoteUnavailable>
-
-interface Row {
-  readonly key: string
-  readonly waiting: Set<Asker>
-  looking: boolean
-  /** Woken since its look began. */
-  again: boolean
-  /** When it last looked in vain, and how long it waits after that. */
-  vainAtMs: number
-  vainMs: number
-}
 
 interface Asker {
   readonly lease: LeaseId
@@ -60,7 +43,6 @@ interface Asker {
   doubt: boolean
   /** Its time is over: the claim that is under way is its last. */
   over: boolean
-  row: Row | null
 }
 
 export interface Claims {
@@ -84,8 +66,7 @@ export const make = Effect.fnUntraced(function*(options: {
   readonly store: JobStore["Service"]
   readonly now: () => number
   readonly drawLease: () => LeaseId
-  /** What else a claim is bound to. */
-  readonly bounds: (request: RemoteRequest) => Partial<ClaimRequest>
+  readonly rooms: Rooms
   /** The length that is on record for it; `null` where nothing is. */
   readonly lengthOf: (lease: LeaseId) => Effect.Effect<number | null>
   /** Said before the answer is given. */
@@ -102,36 +83,17 @@ export const make = Effect.fnUntraced(function*(options: {
   const claiming = yield* Semaphore.make(claimsMax)
   const outage = Outage.make("claiming for workers elsewhere")
   const askers = new Map<LeaseId, Asker>()
-  const rows = new Map<string, Row>()
   /** Leases drawn here that may have taken something; `landed`: that is certain, so handing back once is enough. */
   const doubtful = new Map<LeaseId, { readonly sinceMs: number; readonly leaseMs: number; readonly landed: boolean }>()
-  /** Rows for `run` to look at. */
-  const pending = new Set<Row>()
-  const woken = Signal.make()
-  let wakes = 0
   let stopped = false
 
-  const notify = (row: Row) => {
-    pending.add(row)
-    woken.notify()
-  }
-
-  const keyOf = ({ queues, types }: RemoteRequest) =>
-    `${[...types].sort().join(" ")}|${queues === null ? "*" : [...queues].sort().join(" ")}`
-
-  const leaveRow = (asker: Asker) => {
-    const row = asker.row
-    if (row !== null) {
-      asker.row = null
-      row.waiting.delete(asker)
-      if (row.waiting.size === 0 && !row.looking) {
-        rows.delete(row.key)
-      }
-    }
-  }
+  // Where queues have limits, what one worker may not take another may.
+  const keyOf = ({ queues, types, worker }: RemoteRequest) =>
+    `${[...types].sort().join(" ")}|${queues === null ? "*" : [...queues].sort().join(" ")}` +
+    (options.rooms.some() ? `|${worker}` : "")
 
   const finish = (asker: Asker, exit: Exit.Exit<RemoteClaims, RemoteUnavailable>) => {
-    leaveRow(asker)
+    rows.leave(asker)
     if (askers.get(asker.lease) === asker) {
       askers.delete(asker.lease)
     }
@@ -145,6 +107,12 @@ export const make = Effect.fnUntraced(function*(options: {
     leaseMs,
     jobs
   })
+
+  const doubt = (lease: LeaseId, leaseMs: number, landed: boolean) => {
+    if (doubtful.size < doubtfulMax) {
+      doubtful.set(lease, { sinceMs: now(), leaseMs, landed })
+    }
+  }
 
   const abandon: Claims["abandon"] = Effect.gen(function*() {
     for (const [lease, { leaseMs, sinceMs }] of doubtful) {
@@ -169,7 +137,7 @@ export const make = Effect.fnUntraced(function*(options: {
       Effect.sync(() => {
         // One that its asker drew may be asked for again, at any process, at any time from now: it lapses by itself.
         if (Exit.isFailure(exit) && drawn) {
-          doubtful.set(lease, { sinceMs: now(), leaseMs, landed: true })
+          doubt(lease, leaseMs, true)
         }
       }))
 
@@ -192,7 +160,7 @@ export const make = Effect.fnUntraced(function*(options: {
       limit,
       freeSlots: limit,
       bytes: claimBytesMax,
-      ...options.bounds(asker.request)
+      ...(yield* options.rooms.of(worker))
     })
     if (jobs.length > 0 || !recalls) {
       return { jobs, leaseMs, sentMs, fresh: true } satisfies Taken
@@ -207,11 +175,11 @@ export const make = Effect.fnUntraced(function*(options: {
   })
 
   /** One claim for it, and what becomes of that. Whether it took something. */
-  const ask: (asker: Asker, recalls: boolean) => Effect.Effect<"took" | "nothing" | "failed"> = Effect.fnUntraced(
+  const ask: (asker: Asker, recalls: boolean) => Effect.Effect<Rows.Became> = Effect.fnUntraced(
     function*(asker, recalls) {
-      leaveRow(asker)
+      rows.leave(asker)
       asker.asking = true
-      const before = wakes
+      const before = rows.wakes()
       const request = asker.request
       const exit = yield* Effect.exit(claiming.withPermits(1)(attempt(asker, recalls || asker.doubt)))
       if (Exit.isFailure(exit)) {
@@ -220,7 +188,7 @@ export const make = Effect.fnUntraced(function*(options: {
         asker.doubt = true
         // Nobody will ever ask for it again.
         if (asker.drawn) {
-          doubtful.set(asker.lease, { sinceMs: now(), leaseMs: request.leaseMs, landed: false })
+          doubt(asker.lease, request.leaseMs, false)
         }
         finish(asker, Exit.fail(store503))
         return "failed"
@@ -235,7 +203,7 @@ export const make = Effect.fnUntraced(function*(options: {
         } else if (stopped) {
           finish(asker, Exit.fail(stopping))
         } else {
-          join(asker, before !== wakes)
+          rows.join(keyOf(asker.request), asker, before !== rows.wakes())
         }
         return "nothing"
       }
@@ -257,74 +225,12 @@ export const make = Effect.fnUntraced(function*(options: {
     }
   )
 
-  const look = Effect.fnUntraced(function*(row: Row) {
-    while (!stopped) {
-      // A busy system wakes all the time, and mostly for others.
-      const soonMs = row.vainAtMs + row.vainMs - now()
-      if (soonMs > 0) {
-        yield* Effect.sleep(Math.ceil(soonMs))
-      }
-      row.again = false
-      const [first] = row.waiting
-      if (first === undefined) {
-        return
-      }
-      const became = yield* ask(first, false)
-      if (became === "failed") {
-        return yield* Effect.sleep(Outage.pauseMs(outage.count(), yield* Random.next))
-      }
-      if (became === "took") {
-        row.vainMs = 0
-        continue
-      }
-      const atMs = now()
-      row.vainMs = atMs - row.vainAtMs > lookEveryMs / 2 ? vainMinMs : Math.min(vainMaxMs, row.vainMs * 2 || vainMinMs)
-      row.vainAtMs = atMs
-      if (!row.again) {
-        return
-      }
-    }
+  const rows: Rows.Rows<Asker> = yield* Rows.make<Asker>({
+    look: (asker) => ask(asker, false),
+    pauseMs: Effect.map(Random.next, (draw) => Outage.pauseMs(outage.count(), draw)),
+    beside: abandon,
+    now
   })
-
-  const kick = (row: Row): Effect.Effect<void> =>
-    Effect.suspend(() => {
-      if (row.looking) {
-        row.again = true
-        return Effect.void
-      }
-      row.looking = true
-      const looked = Effect.ensuring(
-        look(row),
-        Effect.sync(() => {
-          row.looking = false
-          if (row.waiting.size === 0) {
-            rows.delete(row.key)
-          } else if (row.again) {
-            notify(row)
-          }
-        })
-      )
-      return Effect.asVoid(Effect.forkIn(looked, scope))
-    })
-
-  const join = (asker: Asker, again: boolean) => {
-    const key = keyOf(asker.request)
-    const row: Row = rows.get(key) ??
-      { key, waiting: new Set(), looking: false, again: false, vainAtMs: Number.NEGATIVE_INFINITY, vainMs: 0 }
-    rows.set(key, row)
-    row.waiting.add(asker)
-    asker.row = row
-    if (again) {
-      notify(row)
-    }
-  }
-
-  const wake: Claims["wake"] = () => {
-    wakes += 1
-    for (const row of rows.values()) {
-      notify(row)
-    }
-  }
 
   const leave = (asker: Asker, answer: Answer) => {
     if (asker.answer !== answer) {
@@ -339,7 +245,7 @@ export const make = Effect.fnUntraced(function*(options: {
   const enter = (request: RemoteRequest, answer: Answer): Asker => {
     const known = request.lease === null ? undefined : askers.get(request.lease)
     if (known !== undefined) {
-      leaveRow(known)
+      rows.leave(known)
       if (known.answer !== null) {
         Deferred.doneUnsafe(known.answer, Effect.succeed(answerOf(known, [])))
       }
@@ -355,8 +261,7 @@ export const make = Effect.fnUntraced(function*(options: {
       answer,
       asking: false,
       doubt: false,
-      over: request.waitMs === 0,
-      row: null
+      over: request.waitMs === 0
     }
     askers.set(asker.lease, asker)
     // What was in doubt is asked for again, so it is not handed back.
@@ -419,40 +324,19 @@ export const make = Effect.fnUntraced(function*(options: {
       )
     })
 
-  const run = Effect.gen(function*() {
-    let nextMs = now() + lookEveryMs
-    while (true) {
-      yield* woken.wait(Math.max(1, nextMs - now()))
-      const told = Array.from(pending)
-      pending.clear()
-      for (const row of told) {
-        yield* kick(row)
-      }
-      if (now() >= nextMs) {
-        nextMs = now() + lookEveryMs * (0.75 + (yield* Random.next) / 2)
-        for (const row of Array.from(rows.values()).slice(0, rowsPerRound)) {
-          // To the end of the order, so that each has its turn.
-          rows.delete(row.key)
-          rows.set(row.key, row)
-          yield* kick(row)
-        }
-        yield* abandon
-      }
-    }
-  })
-
   return {
     claim,
-    wake,
+    wake: rows.wake,
     stop: () => {
       stopped = true
+      rows.stop()
       for (const asker of Array.from(askers.values())) {
         if (!asker.asking) {
           finish(asker, Exit.fail(stopping))
         }
       }
     },
-    run,
+    run: rows.run,
     giveBack,
     abandon
   }

@@ -12,6 +12,7 @@ import { Clock, Effect, Layer, Queue, Random } from "effect"
 import type { LeaseId } from "../../domain/Claim.ts"
 import { JobStore, JobStoreUnavailable } from "../../ports/JobStore.ts"
 import { LeaseRegister, LeaseRegisterUnavailable } from "../../ports/LeaseRegister.ts"
+import { Queues } from "../../ports/Queues.ts"
 import { type RemoteClaims, RemoteWorkers } from "../../ports/RemoteWorkers.ts"
 import { Sessions } from "../../ports/Sessions.ts"
 import { Transport } from "../../ports/Transport.ts"
@@ -26,6 +27,7 @@ import * as Claims from "./Claims.ts"
 import * as Grants from "./Grants.ts"
 import * as Guests from "./Guests.ts"
 import * as Outcomes from "./Outcomes.ts"
+import * as Rooms from "./Rooms.ts"
 
 /** Leases that ended gather for this long, so that many of them are let go by one statement. */
 const gatherMs = 250
@@ -47,6 +49,7 @@ const make = Effect.gen(function*() {
 
   const grants = Grants.make()
   const guests = Guests.make({ sessions, grants, now })
+  const rooms = Rooms.make({ queues: yield* Queues, now })
   const someEnded = Signal.make()
   /** `true`: nothing is known to run under it, so the register may forget it. */
   let ended = new Map<LeaseId, boolean>()
@@ -88,6 +91,9 @@ const make = Effect.gen(function*() {
         ended.set(lease, last || ended.get(lease) === true)
         someEnded.notify()
       }
+      if (rooms.some()) {
+        claims.wake()
+      }
     }
   })
 
@@ -128,7 +134,7 @@ const make = Effect.gen(function*() {
     store,
     now,
     drawLease,
-    bounds: () => ({}),
+    rooms,
     lengthOf: beats.lengthOf,
     granted: (answer, { worker }, sentMs, fresh) => granted(answer, worker, sentMs, fresh),
     waits: guests.waits
@@ -141,7 +147,10 @@ const make = Effect.gen(function*() {
     claims.wake()
     while (true) {
       const taken = yield* Queue.takeAll(wakes)
-      if (taken.some(({ _tag }) => _tag === "Ready" || _tag === "Resumed")) {
+      if (taken.some(({ _tag }) => _tag === "Queues" || _tag === "Resumed")) {
+        rooms.changed()
+      }
+      if (taken.some(({ _tag }) => _tag !== "Due" && _tag !== "Revoked")) {
         claims.wake()
       }
     }
@@ -206,5 +215,5 @@ const make = Effect.gen(function*() {
 export const layer: Layer.Layer<
   RemoteWorkers,
   never,
-  JobStore | LeaseRegister | Transport | Sessions | Stopping
+  JobStore | LeaseRegister | Queues | Transport | Sessions | Stopping
 > = Layer.effect(RemoteWorkers, make)

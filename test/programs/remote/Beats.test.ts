@@ -1,0 +1,155 @@
+/** Heartbeats of workers elsewhere: at any process, with the register or the store away, and past a timeout. */
+import { assert, it } from "@effect/vitest"
+import { Effect } from "effect"
+import { eventually } from "../../support/Eventually.ts"
+import * as World from "./World.ts"
+
+const nothing = { held: [], lost: [], revoked: [] }
+
+it.live("a lease that another process granted is held here, and one that nobody granted is lost", () =>
+  Effect.gen(function*() {
+    const { process, register, request, submit } = yield* World.make
+    const [granting, other] = [yield* process, yield* process]
+    yield* submit()
+    const { lease } = yield* granting.claim(request())
+    const strange = World.lease()
+    assert.deepStrictEqual(yield* other.heartbeat("py", [strange, lease]), {
+      ...nothing,
+      held: [lease],
+      lost: [strange]
+    })
+    // The register was told, so that a reaper that watches it sees the renewals.
+    assert.deepStrictEqual(yield* register.renew([{ lease, leaseMs: 5_000 }]), ["held"])
+    assert.deepStrictEqual(yield* other.heartbeat("py", []), nothing)
+  }).pipe(Effect.scoped))
+
+it.live("each heartbeat moves what a reaper watches", () =>
+  Effect.gen(function*() {
+    const { process, register, request, store, submit } = yield* World.make
+    const remote = yield* process
+    yield* submit()
+    const { lease } = yield* remote.claim(request())
+    const tokens = Effect.zip(
+      Effect.map(register.look([lease]), (look) => look.tokens.get(lease)),
+      Effect.map(store.look, ({ leases }) => leases.find((one) => one.lease === lease)?.token)
+    )
+    let before = yield* tokens
+    for (let n = 0; n < 4; n++) {
+      yield* remote.heartbeat("py", [lease])
+      const after = yield* tokens
+      assert.notDeepEqual(after, before)
+      before = after
+    }
+    assert.isDefined(before[0], "the register knows it")
+  }).pipe(Effect.scoped))
+
+it.live("what was reclaimed is lost at the next heartbeat, though the register knows it still", () =>
+  Effect.gen(function*() {
+    const { job, process, register, request, store, submit } = yield* World.make
+    const remote = yield* process
+    const id = yield* submit()
+    const { lease } = yield* remote.claim(request({ leaseMs: 500 }))
+    yield* remote.heartbeat("py", [lease])
+    const token = (yield* store.look).leases[0]!.token
+    yield* register.markLapsed(lease, (yield* register.look([lease])).tokens.get(lease) ?? null)
+    yield* store.reclaim([{ lease, token }], { counted: true, lossesMax: 7 })
+    assert.deepStrictEqual(yield* remote.heartbeat("py", [lease]), { ...nothing, lost: [lease] })
+    assert.deepInclude(yield* job(id), { state: "pending", leaseLosses: 1 })
+  }).pipe(Effect.scoped))
+
+it.live("with the register away the record decides, and with the store away the register for one length", () =>
+  Effect.gen(function*() {
+    const { faults, process, request, submit } = yield* World.make
+    const remote = yield* process
+    yield* submit()
+    const { lease } = yield* remote.claim(request({ leaseMs: 1_000 }))
+    yield* remote.heartbeat("py", [lease])
+    faults.set("renew", "away").set("hold", "away")
+    assert.deepStrictEqual((yield* remote.heartbeat("py", [lease])).held, [lease])
+    faults.clear()
+    yield* remote.heartbeat("py", [lease])
+    faults.set("verify", "away")
+    assert.deepStrictEqual((yield* remote.heartbeat("py", [lease])).held, [lease])
+    faults.set("renew", "away")
+    assert.strictEqual((yield* Effect.flip(remote.heartbeat("py", [lease]))).reason, "store")
+    // Nothing is decided about it, so it is neither held nor lost.
+    faults.clear()
+    assert.deepStrictEqual((yield* remote.heartbeat("py", [lease])).held, [lease])
+  }).pipe(Effect.scoped))
+
+it.live("a claim that was cut off is told with every heartbeat, at every process", () =>
+  Effect.gen(function*() {
+    const { process, request, store, submit } = yield* World.make
+    const remote = yield* process
+    const id = yield* submit()
+    yield* submit()
+    const { lease } = yield* remote.claim(request())
+    yield* remote.heartbeat("py", [lease])
+    yield* store.cancel(id)
+    const revoked = [{ id, epoch: 1, reason: "cancelled" }]
+    yield* eventually(
+      "it is told",
+      Effect.map(remote.heartbeat("py", [lease]), (beat) => beat.revoked.length === 1),
+      "2 seconds"
+    )
+    assert.deepStrictEqual(yield* remote.heartbeat("py", [lease]), { held: [lease], lost: [], revoked })
+    assert.deepStrictEqual(yield* (yield* process).heartbeat("py", [lease]), { held: [lease], lost: [], revoked })
+  }).pipe(Effect.scoped))
+
+it.live("an attempt past its timeout is ended by a process that did not grant it, and not before its grace", () =>
+  Effect.gen(function*() {
+    const { job, process, request, submit } = yield* World.make
+    const [granting, other] = [yield* process, yield* process]
+    const id = yield* submit({ timeoutMs: 700 })
+    yield* submit()
+    const { lease } = yield* granting.claim(request({ limit: 2 }))
+    yield* other.heartbeat("py", [lease])
+    yield* Effect.sleep("900 millis")
+    assert.deepStrictEqual((yield* other.heartbeat("py", [lease])).revoked, [])
+    yield* eventually(
+      "it is cut off",
+      Effect.map(other.heartbeat("py", [lease]), (beat) => beat.revoked.length > 0),
+      "5 seconds"
+    )
+    yield* eventually("it has failed", Effect.map(job(id), ({ state }) => state === "failed"), "2 seconds")
+    const failed = yield* job(id)
+    assert.deepInclude(failed, { attempts: 1, leaseLosses: 0 })
+    assert.deepInclude(failed.errors[0], { name: "Timeout", message: "The run did not end within its 700 ms." })
+    const beat = yield* other.heartbeat("py", [lease])
+    assert.deepStrictEqual(beat.revoked, [{ id, epoch: 1, reason: "timeout" }])
+    assert.deepStrictEqual(beat.held, [lease])
+  }).pipe(Effect.scoped))
+
+it.live("many heartbeats at once are few calls", () =>
+  Effect.gen(function*() {
+    const { calls, process, request, submit } = yield* World.make
+    const remote = yield* process
+    const leases = yield* Effect.forEach(
+      Array.from({ length: 50 }),
+      () => Effect.andThen(submit(), Effect.map(remote.claim(request({ limit: 1 })), ({ lease }) => lease))
+    )
+    const beats = yield* Effect.forEach(leases, (lease) => remote.heartbeat("py", [lease]), {
+      concurrency: "unbounded"
+    })
+    assert.deepStrictEqual(beats.map(({ held }) => held), leases.map((lease) => [lease]))
+    assert.isAtMost(calls.get("verify") ?? 0, 4)
+  }).pipe(Effect.scoped))
+
+it.live("workers are listed by name, few, and apart from processes", () =>
+  Effect.gen(function*() {
+    const { process, request, sessions, submit } = yield* World.make
+    const remote = yield* process
+    yield* submit()
+    yield* remote.claim(request({ worker: "first" }))
+    for (let n = 0; n < 300; n++) {
+      yield* remote.heartbeat(`crowd-${n}`, [])
+    }
+    yield* eventually(
+      "some are listed",
+      Effect.map(sessions.list(15_000), (listed) => listed.length >= 20 && listed.length <= 200)
+    )
+    const listed = yield* sessions.list(15_000)
+    assert.isTrue(listed.every(({ counters, name, role }) =>
+      name.startsWith("http:") && role === "http" && Object.keys(counters).length === 0
+    ))
+  }).pipe(Effect.scoped))

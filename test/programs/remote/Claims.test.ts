@@ -1,0 +1,207 @@
+/** Claims for workers elsewhere: repeats, lost answers, askers that go away, and waits that share their looks. */
+import { assert, it } from "@effect/vitest"
+import { Clock, Deferred, Effect, Fiber } from "effect"
+import { eventually } from "../../support/Eventually.ts"
+import * as Jobs from "../../support/Jobs.ts"
+import * as World from "./World.ts"
+
+const ids = ({ jobs }: { readonly jobs: ReadonlyArray<{ readonly id: string }> }) => jobs.map(({ id }) => id)
+
+it.live("a claim whose answer was lost is answered when it is asked again under its lease", () =>
+  Effect.gen(function*() {
+    const { faults, job, process, request, submit } = yield* World.make
+    const remote = yield* process
+    const id = yield* submit()
+    const lease = World.lease()
+    faults.set("claim", "lost")
+    const error = yield* Effect.flip(remote.claim(request({ lease })))
+    assert.strictEqual(error.reason, "store")
+    faults.clear()
+    // At another process: nothing here remembers it.
+    const other = yield* process
+    assert.deepStrictEqual(ids(yield* other.claim(request({ lease }))), [id])
+    const found = yield* job(id)
+    assert.deepInclude(found, { state: "running", deliveries: 1, epoch: 1, leaseLosses: 0 })
+  }).pipe(Effect.scoped))
+
+it.live("what a lost claim took under a lease drawn here is handed back, though the store is away at first", () =>
+  Effect.gen(function*() {
+    const { faults, job, process, request, submit } = yield* World.make
+    const remote = yield* process
+    const id = yield* submit()
+    faults.set("claim", "lost").set("abandon", "away")
+    yield* Effect.flip(remote.claim(request()))
+    assert.strictEqual((yield* job(id)).state, "running")
+    faults.clear()
+    yield* eventually("it is handed back", Effect.map(job(id), ({ state }) => state === "pending"), "4 seconds")
+    assert.deepInclude(yield* job(id), { leaseLosses: 0, attempts: 0, events: [] })
+  }).pipe(Effect.scoped))
+
+it.live("what a claim took whose asker has gone is handed back at once", () =>
+  Effect.gen(function*() {
+    const { faults, job, process, request, submit } = yield* World.make
+    const remote = yield* process
+    const id = yield* submit()
+    const gate = Deferred.makeUnsafe<void>()
+    faults.set("claim", gate)
+    const asking = yield* Effect.forkChild(remote.claim(request({ waitMs: 30_000 })))
+    yield* eventually("it is taken", Effect.map(job(id), ({ state }) => state === "running"))
+    yield* Fiber.interrupt(asking)
+    yield* Deferred.succeed(gate, undefined)
+    yield* eventually("it is handed back", Effect.map(job(id), ({ state }) => state === "pending"), "1 second")
+    assert.deepInclude(yield* job(id), { leaseLosses: 0, attempts: 0 })
+    assert.deepStrictEqual(ids(yield* remote.claim(request())), [id])
+  }).pipe(Effect.scoped))
+
+it.live("who asks again under a lease while its claim is under way gets what that takes", () =>
+  Effect.gen(function*() {
+    const { faults, job, process, request, submit } = yield* World.make
+    const remote = yield* process
+    const id = yield* submit()
+    const lease = World.lease()
+    const gate = Deferred.makeUnsafe<void>()
+    faults.set("claim", gate)
+    const first = yield* Effect.forkChild(remote.claim(request({ lease })))
+    const second = yield* Effect.forkChild(Effect.andThen(
+      Effect.sleep("50 millis"),
+      remote.claim(request({ lease, waitMs: 5_000 }))
+    ))
+    assert.deepStrictEqual(ids(yield* Fiber.join(first)), [])
+    yield* Fiber.interrupt(first)
+    yield* Deferred.succeed(gate, undefined)
+    assert.deepStrictEqual(ids(yield* Fiber.join(second)), [id])
+    assert.deepInclude(yield* job(id), { state: "running", deliveries: 1 })
+  }).pipe(Effect.scoped))
+
+it.live("an unread answer is handed back, unless its lease was asked for again or heard of since", () =>
+  Effect.gen(function*() {
+    const { job, process, request, submit } = yield* World.make
+    const remote = yield* process
+    const lease = World.lease()
+    const id = yield* submit()
+    const first = yield* remote.claim(request({ lease }))
+    const second = yield* remote.claim(request({ lease }))
+    assert.deepStrictEqual([ids(first), ids(second)], [[id], [id]])
+    yield* remote.unread(first)
+    assert.strictEqual((yield* job(id)).state, "running")
+    yield* remote.heartbeat("py", [lease])
+    yield* remote.unread(second)
+    assert.strictEqual((yield* job(id)).state, "running")
+    const other = yield* submit()
+    const third = yield* remote.claim(request())
+    yield* remote.unread(third)
+    assert.deepInclude(yield* job(other), { state: "pending", leaseLosses: 0, attempts: 0 })
+  }).pipe(Effect.scoped))
+
+it.live("hundreds that wait for the same cost what one costs, and none of them gets what another got", () =>
+  Effect.gen(function*() {
+    const { calls, process, request, submit } = yield* World.make
+    const remote = yield* process
+    const waiting = yield* Effect.forEach(
+      Array.from({ length: 400 }),
+      (_, n) => Effect.forkChild(remote.claim(request({ worker: `w-${n}`, waitMs: 4_000, limit: 1 })))
+    )
+    yield* eventually("all have looked once", Effect.sync(() => calls.get("claim") === 400))
+    yield* Effect.sleep("2500 millis")
+    // Two or three looks without a wake, of one of them each.
+    assert.isAtMost(calls.get("claim") ?? 0, 405)
+    const before = yield* Clock.currentTimeMillis
+    const submitted = [yield* submit(), yield* submit(), yield* submit()]
+    const answers = yield* Effect.forEach(waiting, Fiber.join, { concurrency: "unbounded" })
+    assert.deepStrictEqual(answers.flatMap(ids).sort(), [...submitted].sort())
+    assert.isAtMost(Math.max(...answers.map(({ jobs }) => jobs.length)), 1)
+    assert.isAtMost(calls.get("claim") ?? 0, 420)
+    assert.isBelow((yield* Clock.currentTimeMillis) - before, 3_000)
+  }).pipe(Effect.scoped))
+
+it.live("a wait is ended at once by what becomes ready, by a wake and not by chance", () =>
+  Effect.gen(function*() {
+    const { process, request, submit } = yield* World.make
+    const remote = yield* process
+    const tookMs: Array<number> = []
+    for (let n = 0; n < 5; n++) {
+      const waiting = yield* Effect.forkChild(remote.claim(request({ waitMs: 10_000 })))
+      yield* Effect.sleep("150 millis")
+      const before = yield* Clock.currentTimeMillis
+      yield* submit()
+      yield* Fiber.join(waiting)
+      tookMs.push((yield* Clock.currentTimeMillis) - before)
+    }
+    // By looking alone it would be half a second on average.
+    assert.isBelow(tookMs.reduce((sum, ms) => sum + ms, 0) / tookMs.length, 150, tookMs.join())
+  }).pipe(Effect.scoped))
+
+it.live("what nobody was told of is found by looking", () =>
+  Effect.gen(function*() {
+    const { process, request, store, type } = yield* World.make
+    const remote = yield* process
+    const waiting = yield* Effect.forkChild(remote.claim(request({ waitMs: 10_000 })))
+    yield* Effect.sleep("200 millis")
+    yield* store.submit([yield* Jobs.job({ type })], { atomic: false })
+    assert.strictEqual((yield* Effect.timeout(Fiber.join(waiting), "3 seconds")).jobs.length, 1)
+  }).pipe(Effect.scoped))
+
+it.live("being woken in vain all the time does not make a row look all the time", () =>
+  Effect.gen(function*() {
+    const { calls, process, request, transport } = yield* World.make
+    const remote = yield* process
+    const waiting = yield* Effect.forkChild(remote.claim(request({ waitMs: 2_000 })))
+    const waking = yield* Effect.forkChild(
+      Effect.forever(Effect.andThen(transport.wake([{ _tag: "Ready" }]), Effect.sleep("1 millis")))
+    )
+    yield* Fiber.join(waiting)
+    yield* Fiber.interrupt(waking)
+    assert.isAtMost(calls.get("claim") ?? 0, 40)
+  }).pipe(Effect.scoped))
+
+it.live("a process that is told to stop ends its waits, and what a claim under way takes is answered all the same", () =>
+  Effect.gen(function*() {
+    const { faults, process, request, stopping, submit } = yield* World.make
+    const remote = yield* process
+    const waiting = yield* Effect.forkChild(Effect.flip(remote.claim(request({ waitMs: 30_000 }))))
+    yield* Effect.sleep("100 millis")
+    const gate = Deferred.makeUnsafe<void>()
+    faults.set("claim", gate)
+    const id = yield* submit()
+    yield* Effect.sleep("100 millis")
+    yield* stopping.begin
+    yield* Effect.sleep("50 millis")
+    assert.strictEqual((yield* Effect.flip(remote.claim(request()))).reason, "stopping")
+    yield* Deferred.succeed(gate, undefined)
+    // The one that waited had its claim under way.
+    const ended = yield* Effect.exit(Fiber.join(waiting))
+    assert.strictEqual(ended._tag, "Failure", `it should have got ${id}`)
+  }).pipe(Effect.scoped))
+
+it.live("those that ask are bounded", () =>
+  Effect.gen(function*() {
+    const { process, request } = yield* World.make
+    const remote = yield* process
+    yield* Effect.forEach(
+      Array.from({ length: 2_000 }),
+      () => Effect.forkChild(remote.claim(request({ waitMs: 20_000 })), { startImmediately: true })
+    )
+    assert.strictEqual((yield* Effect.flip(remote.claim(request()))).reason, "full")
+  }).pipe(Effect.scoped))
+
+it.live("a queue with a limit gives each worker so many, and none waits behind one that may take no more", () =>
+  Effect.gen(function*() {
+    const { calls, limits, process, request, submit } = yield* World.make
+    const remote = yield* process
+    const queue = yield* Jobs.freshQueue
+    yield* remote.claim(request())
+    assert.isUndefined(calls.get("roomsOf"), "without a limit nobody counts")
+    limits.push({ queue, concurrency: 2 })
+    // Another process has read nothing yet.
+    const other = yield* process
+    const submitted = yield* Effect.forEach(Array.from({ length: 5 }), () => submit({ queue }))
+    const full = yield* other.claim(request({ worker: "one" }))
+    assert.strictEqual(full.jobs.length, 2)
+    const first = yield* Effect.forkChild(other.claim(request({ worker: "one", waitMs: 8_000 })))
+    yield* Effect.sleep("100 millis")
+    const second = yield* other.claim(request({ worker: "two", waitMs: 8_000 }))
+    assert.strictEqual(second.jobs.length, 2)
+    yield* other.settle([{ claim: World.claimOf(full), outcome: { _tag: "Completed", result: null } }])
+    const third = yield* Effect.timeout(Fiber.join(first), "3 seconds")
+    assert.deepStrictEqual([...full.jobs, ...second.jobs, ...third.jobs].map(({ id }) => id).sort(), submitted.sort())
+  }).pipe(Effect.scoped))

@@ -1,0 +1,136 @@
+/** Outcomes of workers elsewhere: lost answers, locked rows, the job's own terms, and leases that end. */
+import { assert, it } from "@effect/vitest"
+import { Effect } from "effect"
+import type { Outcome } from "../../../src/domain/Outcome.ts"
+import { eventually } from "../../support/Eventually.ts"
+import * as World from "./World.ts"
+
+const completed: Outcome = { _tag: "Completed", result: null }
+const failed: Outcome = { _tag: "Failed", failure: { name: "Error", message: "no" } }
+
+it.live("an outcome whose answer was lost is settled when it is sent again, and counted once", () =>
+  Effect.gen(function*() {
+    const { faults, job, process, request, submit } = yield* World.make
+    const remote = yield* process
+    const id = yield* submit()
+    const claim = World.claimOf(yield* remote.claim(request()))
+    faults.set("settle", "lost")
+    assert.strictEqual((yield* Effect.flip(remote.settle([{ claim, outcome: failed }]))).reason, "store")
+    faults.clear()
+    for (const where of [remote, yield* process]) {
+      assert.deepStrictEqual(yield* where.settle([{ claim, outcome: failed }]), {
+        settled: [id],
+        stale: [],
+        undecided: []
+      })
+    }
+    assert.deepInclude(yield* job(id), { state: "failed", attempts: 1, staleWrites: 0 })
+  }).pipe(Effect.scoped))
+
+it.live("a failure counts by the job's own terms, also at a process that did not grant its claim", () =>
+  Effect.gen(function*() {
+    const { calls, job, process, request, submit } = yield* World.make
+    const [granting, other] = [yield* process, yield* process]
+    const last = yield* submit({ maxAttempts: 1 })
+    const first = yield* submit({ maxAttempts: 2, backoff: { kind: "fixed", delay_ms: 86_400_000 } })
+    const claims = yield* granting.claim(request())
+    yield* other.settle([{ claim: World.claimOf(claims, last), outcome: failed }])
+    assert.strictEqual(calls.get("get"), 1)
+    yield* granting.settle([{ claim: World.claimOf(claims, first), outcome: failed }])
+    assert.strictEqual(calls.get("get"), 1, "who granted it remembers")
+    assert.deepInclude(yield* job(last), { state: "dead", reason: "attempts_exhausted", attempts: 1 })
+    const waiting = yield* job(first)
+    assert.deepInclude(waiting, { state: "failed", attempts: 1 })
+    assert.isAbove(waiting.runAtMs, waiting.createdAtMs + 60_000)
+  }).pipe(Effect.scoped))
+
+it.live("an outcome after its lease was lost is stale, and the others of the request are settled", () =>
+  Effect.gen(function*() {
+    const { job, process, request, store, submit } = yield* World.make
+    const remote = yield* process
+    const lost = yield* submit()
+    const taken = yield* remote.claim(request())
+    const token = (yield* store.look).leases[0]!.token
+    yield* store.reclaim([{ lease: taken.lease, token }], { counted: true, lossesMax: 7 })
+    const kept = yield* submit()
+    const others = yield* remote.claim(request({ types: taken.jobs.map(({ type }) => type) }))
+    assert.deepStrictEqual(
+      yield* remote.settle([
+        { claim: World.claimOf(taken), outcome: completed },
+        { claim: World.claimOf(others, kept), outcome: completed }
+      ]),
+      { settled: [kept], stale: [lost], undecided: [] }
+    )
+    assert.deepInclude(yield* job(lost), { staleWrites: 1, attempts: 0 })
+  }).pipe(Effect.scoped))
+
+it.live("two claims of one job in one request are each answered", () =>
+  Effect.gen(function*() {
+    const { job, process, request, submit } = yield* World.make
+    const remote = yield* process
+    const id = yield* submit()
+    const one = World.claimOf(yield* remote.claim(request()))
+    yield* remote.settle([{ claim: one, outcome: { _tag: "Released", started: true } }])
+    const two = World.claimOf(yield* remote.claim(request()))
+    assert.deepStrictEqual(
+      yield* remote.settle([{ claim: one, outcome: completed }, { claim: two, outcome: completed }]),
+      { settled: [id, id], stale: [], undecided: [] }
+    )
+    assert.deepInclude(yield* job(id), { state: "completed", deliveries: 2 })
+  }).pipe(Effect.scoped))
+
+it.live("a lease's record goes with the last of its jobs, and not before", () =>
+  Effect.gen(function*() {
+    const { calls, process, request, store, submit } = yield* World.make
+    const [granting, other] = [yield* process, yield* process]
+    const [first, second] = [yield* submit(), yield* submit()]
+    const claims = yield* granting.claim(request())
+    yield* granting.settle([{ claim: World.claimOf(claims, first), outcome: completed }])
+    yield* eventually("it was tried", Effect.sync(() => (calls.get("endLeases") ?? 0) > 0))
+    assert.strictEqual((yield* store.look).leases.length, 1)
+    yield* other.settle([{ claim: World.claimOf(claims, second), outcome: completed }])
+    yield* eventually("it is gone", Effect.map(store.look, ({ leases }) => leases.length === 0), "3 seconds")
+    assert.deepStrictEqual((yield* granting.heartbeat("py", [claims.lease])).lost, [claims.lease])
+  }).pipe(Effect.scoped))
+
+it.live("what is locked is tried again alone, and named where it stays so", () =>
+  Effect.gen(function*() {
+    const world = yield* World.make
+    const [free, locked] = [yield* world.submit(), yield* world.submit()]
+    let until = 2
+    const remote = yield* world.processOver((store) => ({
+      ...store,
+      settle: (settlements) =>
+        Effect.map(
+          store.settle(settlements.filter(({ claim }) => claim.id !== locked || until <= 0)),
+          (answers) => {
+            const left = [...answers]
+            const out = settlements.map(({ claim }) =>
+              claim.id === locked && until > 0 ? { _tag: "Undecided" } as const : left.shift()!
+            )
+            until -= 1
+            return out
+          }
+        )
+    }))
+    const claims = yield* remote.claim(world.request())
+    const both = [free, locked].map((id) => ({ claim: World.claimOf(claims, id), outcome: completed }))
+    until = 1_000
+    assert.deepStrictEqual(yield* remote.settle(both), { settled: [free], stale: [], undecided: [locked] })
+    until = 2
+    assert.deepStrictEqual(yield* remote.settle(both), { settled: [free, locked], stale: [], undecided: [] })
+  }).pipe(Effect.scoped))
+
+it.live("many outcomes at once are few statements", () =>
+  Effect.gen(function*() {
+    const { calls, process, request, submit } = yield* World.make
+    const remote = yield* process
+    yield* Effect.forEach(Array.from({ length: 100 }), () => submit())
+    const claims = yield* remote.claim(request({ limit: 100 }))
+    yield* Effect.forEach(
+      claims.jobs,
+      ({ id }) => remote.settle([{ claim: World.claimOf(claims, id), outcome: completed }]),
+      { concurrency: "unbounded" }
+    )
+    assert.isAtMost(calls.get("settle") ?? 0, 3)
+  }).pipe(Effect.scoped))
