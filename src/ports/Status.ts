@@ -29,6 +29,8 @@ export interface Stats {
 export interface Readiness {
   readonly ready: boolean
   readonly reasons: ReadonlyArray<string>
+  /** What is slower than it should be, and no reason to send nobody here. */
+  readonly degraded: ReadonlyArray<string>
   readonly loops: ReadonlyArray<{ readonly name: string; readonly lastOkMsAgo: number | null }>
   readonly services: Readonly<Record<string, "up" | "away">>
 }

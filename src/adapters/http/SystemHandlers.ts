@@ -33,6 +33,7 @@ export const readinessText = (readiness: Readiness): string =>
   JSON.stringify({
     ready: readiness.ready,
     reasons: readiness.reasons,
+    degraded: readiness.degraded,
     loops: Object.fromEntries(readiness.loops.map(({ lastOkMsAgo, name }) => [name, { last_ok_ms_ago: lastOkMsAgo }])),
     services: readiness.services
   })

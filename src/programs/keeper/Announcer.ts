@@ -30,6 +30,10 @@ export const run = Effect.gen(function*() {
     name: "announce",
     limit: "30 seconds",
     retry: "5 seconds",
+    degraded: {
+      by: (error) => error._tag === "TransportUnavailable",
+      reason: "dead letters wait: what announces them takes none at present"
+    },
     pause: (announced) => announced === batch ? Effect.yieldNow : Effect.sleep(config.announcePoll)
   }, round)
 })

@@ -26,6 +26,9 @@ export class Loops extends Context.Service<Loops, {
   /** Says a reason for which the process is not ready, until it is cleared. */
   readonly setReason: (name: string, reason: string | null) => Effect.Effect<void>
   readonly reasons: Effect.Effect<ReadonlyArray<string>>
+  /** Says what is slower than it should be, until it is cleared. The process is ready all the same. */
+  readonly setDegraded: (name: string, reason: string | null) => Effect.Effect<void>
+  readonly degraded: Effect.Effect<ReadonlyArray<string>>
   /** Names a service that is shown beside the store; without it everything goes on, only slower. */
   readonly addService: (name: string, isUp: Effect.Effect<boolean>) => Effect.Effect<void>
   readonly services: Effect.Effect<Readonly<Record<string, "up" | "away">>>
@@ -40,7 +43,16 @@ interface Entry {
 const make = Effect.sync(() => {
   const loops = new Map<string, Entry>()
   const reasons = new Map<string, string>()
+  const degraded = new Map<string, string>()
   const services = new Map<string, Effect.Effect<boolean>>()
+  const say = (where: Map<string, string>) => (name: string, reason: string | null) =>
+    Effect.sync(() => {
+      if (reason === null) {
+        where.delete(name)
+      } else {
+        where.set(name, reason)
+      }
+    })
   const millis = (nanos: bigint) => Number(nanos / 1_000_000n)
 
   const register: Loops["Service"]["register"] = Effect.fnUntraced(function*(name, limitMs) {
@@ -63,15 +75,10 @@ const make = Effect.sync(() => {
   return Loops.of({
     register,
     status,
-    setReason: (name, reason) =>
-      Effect.sync(() => {
-        if (reason === null) {
-          reasons.delete(name)
-        } else {
-          reasons.set(name, reason)
-        }
-      }),
+    setReason: say(reasons),
     reasons: Effect.sync(() => Array.from(reasons.values())),
+    setDegraded: say(degraded),
+    degraded: Effect.sync(() => Array.from(degraded.values())),
     addService: (name, isUp) =>
       Effect.sync(() => {
         services.set(name, isUp)

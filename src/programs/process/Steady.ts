@@ -5,13 +5,13 @@
  * it lasts, and once when it is over: an outage is a few lines, not a flood. The
  * loop beats after each round that went well, which is what readiness shows.
  */
-import { Cause, Clock, Duration, Effect, Random } from "effect"
+import { Cause, Clock, Duration, Effect, Option, Random } from "effect"
 import { Loops } from "./Loops.ts"
 import * as Words from "./Words.ts"
 
 const quietNanos = 10_000_000_000n
 
-export interface SteadyOptions<A> {
+export interface SteadyOptions<A, E> {
   readonly name: string
   /** After this long without a good round the process is not ready. */
   readonly limit: Duration.Input
@@ -19,11 +19,13 @@ export interface SteadyOptions<A> {
   readonly pause: (answer: A) => Effect.Effect<void>
   /** The longest wait after a failed round; shorter at first, and jittered. */
   readonly retry: Duration.Input
+  /** What is said while a round fails because somebody else is away, whom the process can do without: it is ready. */
+  readonly degraded?: { readonly by: (error: E) => boolean; readonly reason: string }
 }
 
 /** Runs `round` for ever. Ends only by interruption. */
 export const run = Effect.fnUntraced(function*<A, E, R>(
-  options: SteadyOptions<A>,
+  options: SteadyOptions<A, E>,
   round: Effect.Effect<A, E, R>
 ): Effect.fn.Return<never, never, R | Loops> {
   const loops = yield* Loops
@@ -39,8 +41,16 @@ export const run = Effect.fnUntraced(function*<A, E, R>(
         failures = 0
       }
       yield* loop.beat
+      yield* loops.setDegraded(options.name, null)
       yield* options.pause(exit.value)
       continue
+    }
+    const error = Cause.findErrorOption(exit.cause)
+    const away = Option.isSome(error) && options.degraded?.by(error.value) === true
+    yield* loops.setDegraded(options.name, away ? options.degraded?.reason ?? null : null)
+    if (away) {
+      // It did what there was to do.
+      yield* loop.beat
     }
     // Interrupted from outside this is the loop's end; interruption arrives at the next yield by itself.
     const now = yield* Clock.monotonicTimeNanos

@@ -158,6 +158,7 @@ const make = Effect.gen(function*() {
     const answer: Readiness = {
       ready: reasons.length === 0,
       reasons,
+      degraded: yield* loops.degraded,
       loops: states,
       services: { [storeName]: up ? "up" : "away", ...(yield* loops.services) }
     }

@@ -3,9 +3,10 @@ import { Duration, Effect, Fiber, Layer, Ref } from "effect"
 import { TestClock } from "effect/testing"
 import * as DelayedJobsMemory from "../../../src/adapters/memory/DelayedJobsMemory.ts"
 import * as TransportMemory from "../../../src/adapters/memory/TransportMemory.ts"
-import { JobStore } from "../../../src/ports/JobStore.ts"
+import { JobStore, JobStoreUnavailable } from "../../../src/ports/JobStore.ts"
 import { Transport, TransportUnavailable } from "../../../src/ports/Transport.ts"
 import * as Announcer from "../../../src/programs/keeper/Announcer.ts"
+import * as KeeperConfig from "../../../src/programs/keeper/KeeperConfig.ts"
 import * as Promoter from "../../../src/programs/keeper/Promoter.ts"
 import * as Pruner from "../../../src/programs/keeper/Pruner.ts"
 import * as Loops from "../../../src/programs/process/Loops.ts"
@@ -56,6 +57,56 @@ it.effect("a dead job is announced again when the announcement did not go out", 
     assert.strictEqual(yield* round, 1)
     assert.strictEqual(yield* round, 0)
     assert.deepStrictEqual(yield* Ref.get(said), [job.id, job.id])
+  })))
+
+it.effect("while dead letters cannot go out the process is ready and says so; a round that breaks is another matter", () =>
+  provided(Effect.gen(function*() {
+    const store = yield* JobStore
+    const transport = yield* Transport
+    const loops = yield* Loops.Loops
+    const job = Stage.newJob()
+    yield* store.submit([job], { atomic: false })
+    yield* store.cancel(job.id)
+    const away = yield* Ref.make<"transport" | "store" | null>("transport")
+    const flaky: Transport["Service"] = {
+      ...transport,
+      announceDead: () =>
+        Effect.flatMap(
+          Ref.get(away),
+          (who) =>
+            who === null
+              ? Effect.void
+              : Effect.fail(new TransportUnavailable({ operation: "announceDead", cause: who }))
+        )
+    }
+    const broken: JobStore["Service"] = {
+      ...store,
+      deadLetters: (limit) =>
+        Effect.flatMap(Ref.get(away), (who) =>
+          who === "store"
+            ? Effect.fail(new JobStoreUnavailable({ operation: "deadLetters", cause: who }))
+            : store.deadLetters(limit))
+    }
+    yield* Effect.forkChild(Announcer.run.pipe(
+      Effect.provideService(Transport, flaky),
+      Effect.provideService(JobStore, broken),
+      Effect.provide(KeeperConfig.layer())
+    ))
+    const after = Effect.andThen(
+      Effect.forEach(Array.from({ length: 80 }), () => TestClock.adjust("500 millis")),
+      Effect.all([loops.degraded, loops.status])
+    )
+    const [letters, [loop]] = yield* after
+    assert.match(letters.join(), /dead letters wait/)
+    assert.isTrue(loop?.ok)
+    yield* Ref.set(away, "store")
+    const [none, [deaf]] = yield* after
+    assert.deepStrictEqual(none, [])
+    assert.isFalse(deaf?.ok)
+    yield* Ref.set(away, null)
+    const [well, [again]] = yield* after
+    assert.deepStrictEqual(well, [])
+    assert.isTrue(again?.ok)
   })))
 
 it.effect("what is final is pruned after its time, and nothing else ever", () =>

@@ -64,6 +64,16 @@ it.effect("readiness judges each loop, the store, and whether the process stops"
     assert.deepStrictEqual((yield* status.readiness).reasons, ["shutting down"])
   }).pipe(Effect.provide(layer)))
 
+it.effect("what is only slower is said, and is no reason to be called not ready", () =>
+  Effect.gen(function*() {
+    const status = yield* Status
+    const loops = yield* Loops.Loops
+    yield* loops.setDegraded("transport", "hints are late")
+    assert.deepInclude(yield* status.readiness, { ready: true, reasons: [], degraded: ["hints are late"] })
+    yield* loops.setDegraded("transport", null)
+    assert.deepStrictEqual((yield* status.readiness).degraded, [])
+  }).pipe(Effect.provide(layer)))
+
 const worker: Session = {
   name: "one",
   role: "worker",
