@@ -34,8 +34,34 @@ export const describe = (cause: Cause.Cause<unknown>): string => {
 /** Ctrl-C under npm arrives twice, from the terminal and from npm: less apart than a person's second thought. */
 const echoMs = 250
 
+/** How a program that failed ends, where it has more to say than 1. */
+export interface Ending {
+  readonly code: number
+  /** `null` where all was said before. */
+  readonly text: string | null
+}
+
+type EndingOf = (error: unknown) => Ending | null
+
+/** Ends the process as its program ended. */
+export const end = (exit: Exit.Exit<unknown, unknown>, endingOf: EndingOf): void => {
+  if (Exit.isSuccess(exit)) {
+    process.exit(0)
+  }
+  const ending = Cause.hasDies(exit.cause) ? null : endingOf(Cause.squash(exit.cause))
+  const text = ending === null ? describe(exit.cause) : ending.text
+  process.stderr.write(text === null ? "" : `${text}\n`)
+  if (Cause.hasDies(exit.cause)) {
+    process.stderr.write(`${Cause.pretty(exit.cause)}\n`)
+  }
+  process.exit(ending?.code ?? 1)
+}
+
 /** `endless`: it runs until it is told to stop, and so being told is success. */
-const start = <E>(program: Effect.Effect<unknown, E>, { endless }: { readonly endless: boolean }): void => {
+const start = <E>(
+  program: Effect.Effect<unknown, E>,
+  { endingOf = () => null, endless }: { readonly endless: boolean; readonly endingOf?: EndingOf | undefined }
+): void => {
   const fiber = Effect.runFork(program)
   let told: number | null = null
   let code = 0
@@ -52,17 +78,10 @@ const start = <E>(program: Effect.Effect<unknown, E>, { endless }: { readonly en
   process.on("SIGINT", onSignal)
   process.on("SIGTERM", onSignal)
   fiber.addObserver((exit) => {
-    if (Exit.isSuccess(exit)) {
-      process.exit(0)
-    }
-    if (told !== null && Cause.hasInterruptsOnly(exit.cause)) {
+    if (told !== null && Exit.isFailure(exit) && Cause.hasInterruptsOnly(exit.cause)) {
       process.exit(code)
     }
-    process.stderr.write(`${describe(exit.cause)}\n`)
-    if (Cause.hasDies(exit.cause)) {
-      process.stderr.write(`${Cause.pretty(exit.cause)}\n`)
-    }
-    process.exit(1)
+    end(exit, endingOf)
   })
 }
 
@@ -86,5 +105,8 @@ export const run = <A, E>(program: Layer.Layer<A, E>): void =>
  * Runs a program that ends by itself; stopped before, it has failed. What it answers is on stdout, what it logs on
  * stderr.
  */
-export const once = <A, E>(program: Effect.Effect<A, E>): void =>
-  start(Effect.andThen(sayStrangers, program).pipe(Effect.provide(Logging.layer(process.stderr))), { endless: false })
+export const once = <A, E>(program: Effect.Effect<A, E>, endingOf?: EndingOf): void =>
+  start(Effect.andThen(sayStrangers, program).pipe(Effect.provide(Logging.layer(process.stderr))), {
+    endless: false,
+    endingOf
+  })

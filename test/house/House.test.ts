@@ -70,7 +70,9 @@ describe("the ports", () => {
 describe("the sources", () => {
   it.each(sources)("%s opens by saying what it is for", (file) => {
     const exempt = /\/migrations\/|\.test\.ts$|Handlers\.ts$/.test(file)
-    assert.isTrue(exempt || read(file).startsWith("/**"), `${file} needs a header comment`)
+    // What is run by its name says first what runs it.
+    const text = read(file).replace(/^#!.*\n/, "")
+    assert.isTrue(exempt || text.startsWith("/**"), `${file} needs a header comment`)
   })
 
   it("are at most 500 lines long", () => {

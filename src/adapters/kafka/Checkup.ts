@@ -1,0 +1,37 @@
+/** A look at Kafka for people: its brokers, and the topics of Deadman with their partitions. */
+import { Effect } from "effect"
+import type { KafkaFacts, TopicFacts } from "../../ports/Checkups.ts"
+import * as Client from "./Client.ts"
+
+export const look = (brokers: ReadonlyArray<string>): Effect.Effect<KafkaFacts, Client.KafkaFailed> =>
+  Effect.flatMap(Client.make({ brokers }), (kafka) =>
+    Effect.acquireUseRelease(
+      Effect.sync(() => kafka.admin()),
+      (admin) =>
+        Effect.gen(function*() {
+          yield* Client.call("connecting", 5_000, () => admin.connect())
+          const cluster = yield* Client.call("asking for the brokers", 5_000, () => admin.describeCluster())
+          const there = yield* Client.call("listing topics", 5_000, () => admin.listTopics())
+          const names = Client.namesOf({ brokers })
+          const wanted = [names.ready, names.dead]
+          const present = wanted.filter((name) => there.includes(name))
+          // Asked about no topic, kafkajs asks about all of them.
+          const { topics } = present.length === 0
+            ? { topics: [] }
+            : yield* Client.call("describing topics", 5_000, () => admin.fetchTopicMetadata({ topics: present }))
+          return {
+            brokers: cluster.brokers.length,
+            topics: wanted.map((name): TopicFacts => {
+              const partitions = topics.find((topic) => topic.name === name)?.partitions ?? []
+              return {
+                name,
+                partitions: partitions.length,
+                replicas: partitions[0]?.replicas.length ?? 0,
+                leaderless: partitions.filter(({ leader }) => leader < 0).length,
+                underReplicated: partitions.filter(({ isr, replicas }) => isr.length < replicas.length).length
+              }
+            })
+          } satisfies KafkaFacts
+        }),
+      (admin) => Effect.ignore(Client.call("disconnecting", 1_000, () => admin.disconnect()))
+    ))

@@ -1,0 +1,104 @@
+/** `deadman submit`: one job, from what is on the command line or on stdin. */
+import { Clock, DateTime, Effect, Option } from "effect"
+import { Argument, Command, Flag } from "effect/cli"
+import type { NewJob } from "../adapters/http/Client.ts"
+import * as JobText from "./cli/JobText.ts"
+import { lengthFlag, payloadArgument, payloadOf } from "./CliInput.ts"
+import { asking, Unsaid, usage } from "./CliRoot.ts"
+
+const instantOf = (text: string): number | null =>
+  /^[0-9]{10,15}$/.test(text)
+    ? Number(text)
+    : Option.getOrNull(Option.map(DateTime.make(text), DateTime.toEpochMillis))
+
+export const submit = Command.make(
+  "submit",
+  {
+    type: Argument.String("type").pipe(Argument.withDescription("The type: which handler runs it")),
+    payload: payloadArgument,
+    queue: Flag.String("queue").pipe(Flag.withDescription("Its queue (default: default)"), Flag.optional),
+    priority: Flag.Int("priority").pipe(Flag.withDescription("-1000 to 1000, higher first"), Flag.optional),
+    maxAttempts: Flag.Int("max-attempts").pipe(
+      Flag.withDescription("Failed runs after which it is dead (default: 10)"),
+      Flag.optional
+    ),
+    timeout: lengthFlag("timeout", "After how long a run is interrupted").pipe(Flag.optional),
+    wait: lengthFlag("in", "Due in so long, by this machine's clock").pipe(Flag.optional),
+    at: Flag.String("at").pipe(
+      Flag.withDescription("Due at that time, as 2030-01-31T08:00:00Z or in milliseconds"),
+      Flag.withMetavar("time"),
+      Flag.filterMap(
+        (text) => Option.fromNullishOr(instantOf(text)),
+        (text) => `--at must be a time like 2030-01-31T08:00:00Z, not "${text}"`
+      ),
+      Flag.optional
+    ),
+    tags: Flag.String("tag").pipe(Flag.withDescription("A tag; may be given again"), Flag.atLeast(0)),
+    key: Flag.String("key").pipe(
+      Flag.withDescription("An Idempotency-Key: a repeat with the same one is the same job"),
+      Flag.optional
+    ),
+    startWithin: lengthFlag("start-within", "Dead, expired, if it was not started in so long").pipe(Flag.optional),
+    retain: lengthFlag("retain", "How long it is kept once it has ended").pipe(Flag.optional),
+    unique: Flag.Boolean("unique").pipe(
+      Flag.withDescription("Nothing new while one of this type and payload has not ended: that one is shown"),
+      Flag.withoutNegation,
+      Flag.withDefault(false)
+    ),
+    until: Flag.Boolean("wait").pipe(
+      Flag.withDescription("Wait until it has ended; one that ended dead is a failure"),
+      Flag.withoutNegation,
+      Flag.withDefault(false)
+    ),
+    within: lengthFlag("within", "The longest that --wait waits (default: 1m)").pipe(Flag.optional)
+  },
+  Effect.fnUntraced(function*(flags) {
+    yield* asking(Effect.fnUntraced(function*(client, { look, note, show }) {
+      if (Option.isSome(flags.at) && Option.isSome(flags.wait)) {
+        return yield* usage("--at and --in exclude each other: give one of them.")
+      }
+      const now = yield* Clock.currentTimeMillis
+      const due = Option.orElse(flags.at, () => Option.map(flags.wait, (ms) => now + ms))
+      const set = <K extends keyof NewJob>(name: K, value: Option.Option<NewJob[K]>) =>
+        Option.isNone(value) ? {} : { [name]: value.value }
+      const { job, outcome } = yield* client.submit({
+        type: flags.type,
+        ...(yield* payloadOf(flags.payload)),
+        ...set("queue", flags.queue),
+        ...set("priority", flags.priority),
+        ...set("max_attempts", flags.maxAttempts),
+        ...set("timeout_ms", flags.timeout),
+        ...set("run_at_ms", due),
+        ...(flags.tags.length === 0 ? {} : { tags: flags.tags }),
+        ...set("idempotency_key", flags.key),
+        ...set("start_by_ms", Option.map(flags.startWithin, (ms) => now + ms)),
+        ...set("retain_ms", flags.retain),
+        ...(flags.unique ? { unique: {} } : {})
+      })
+      if (!flags.until) {
+        // The id alone on stdout, so that a shell can take it as it is.
+        if (outcome !== "created") {
+          yield* note(`${outcome}: it was there before`)
+        }
+        return yield* show(job, () => job.id)
+      }
+      yield* note(`waiting for ${job.id}`)
+      const ended = yield* client.waitFor(job.id, {
+        within: Option.getOrElse(flags.within, () => 60_000)
+      })
+      yield* show(ended, () => JobText.page(look, ended))
+      if (ended.state === "dead") {
+        return yield* new Unsaid({ exit: 1 })
+      }
+    }))
+  })
+).pipe(
+  Command.withDescription("Submits a job and prints its id"),
+  Command.withExamples([
+    { command: "deadman submit sleep 500 --wait", description: "Run the demo handler and see what became of it" },
+    {
+      command: "deadman submit mail.send '{\"to\":\"ada\"}' --key order-17 --in 10m",
+      description: "Once, in 10 minutes"
+    }
+  ])
+)
