@@ -61,7 +61,7 @@ const band = (
       : `<polyline points="${points.join(" ")}" fill="none" stroke="${colour}" stroke-width="1.5"/>`
   })
   const legend = series.map(({ colour, name }, index) =>
-    `<text x="${left + 150 + index * 150}" y="${top - 6}" fill="${colour}">${escape(name)}</text>`
+    `<text x="${left + 150 + index * 150}" y="${top - 6}" style="fill: ${colour}">${escape(name)}</text>`
   )
   return `<text x="${left}" y="${top - 6}" class="title">${escape(title)}</text>${legend.join("")}
 <rect x="${left}" y="${top}" width="${plot}" height="${height}" class="frame"/>
