@@ -75,6 +75,9 @@ for (const [store, layer] of Subject.both) {
           errors_omitted: 0,
           events: [],
           events_omitted: 0,
+          progress: null,
+          logs: [],
+          logs_omitted: 0,
           resubmitted_from: null,
           resubmitted_as: null
         })
