@@ -121,12 +121,12 @@ const offset = (cron: Cron, atMs: number): number =>
   DateTime.zonedOffset(DateTime.makeZonedUnsafe(atMs, { timeZone: cron.zone }))
 
 const isMeant = ({ both, days, months, weekdays }: Cron, dayNumber: number): boolean => {
-  const date = new Date(dayNumber * dayMs)
-  if (months.size > 0 && !months.has(date.getUTCMonth() + 1)) {
+  const date = DateTime.toPartsUtc(DateTime.makeUnsafe(dayNumber * dayMs))
+  if (months.size > 0 && !months.has(date.month)) {
     return false
   }
-  const day = days.size === 0 || days.has(date.getUTCDate())
-  const weekday = weekdays.size === 0 || weekdays.has(date.getUTCDay())
+  const day = days.size === 0 || days.has(date.day)
+  const weekday = weekdays.size === 0 || weekdays.has(date.weekDay)
   return both || days.size === 0 || weekdays.size === 0 ? day && weekday : day || weekday
 }
 

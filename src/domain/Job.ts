@@ -42,12 +42,12 @@ export const TimeoutMs = Schema.Int.check(Schema.isBetween({ minimum: 1, maximum
 export const instantMaxMs = 253_402_300_799_999
 export const InstantMs = Schema.Int.check(Schema.isBetween({ minimum: 0, maximum: instantMaxMs }))
 
-export const tagMax = 32
-export const Tag = Schema.String.check(Schema.isPattern(/^[\x21-\x7e]([\x20-\x7e]{0,62}[\x21-\x7e])?$/, {
 /** A hundred years: how long one job may be kept after its end. */
 export const retainMaxMs = 3_155_760_000_000
 export const RetainMs = Schema.Int.check(Schema.isBetween({ minimum: 0, maximum: retainMaxMs }))
 
+export const tagMax = 32
+export const Tag = Schema.String.check(Schema.isPattern(/^[\x21-\x7e]([\x20-\x7e]{0,62}[\x21-\x7e])?$/, {
   message: "must be 1 to 64 printable ASCII characters, without a space at either end"
 }))
 export const Tags = Schema.Array(Tag).check(Schema.isMaxLength(tagMax))
@@ -82,14 +82,14 @@ export interface NewJob {
   readonly tags: ReadonlyArray<string>
   readonly key: KeyClaim | null
   readonly resubmittedFrom: JobId | null
-}
-
   /** A job that nobody has claimed by then is dead. Absent or `null`: there is no such time. */
   readonly startByMs?: number | null
   /** How long it is kept after its end. Absent or `null`: as long as is configured. */
   readonly retainMs?: number | null
   /** Absent or `null`: it is stored beside any other. */
   readonly unique?: Unique | null
+}
+
 /** One failed run. */
 export interface JobError {
   readonly attempt: number
@@ -133,11 +133,11 @@ export interface Job {
   readonly maxAttempts: number
   readonly backoff: Backoff
   readonly timeoutMs: number | null
-  readonly runAtMs: number
-  readonly createdAtMs: number
   readonly startByMs: number | null
   readonly retainMs: number | null
   readonly unique: Unique | null
+  readonly runAtMs: number
+  readonly createdAtMs: number
   readonly startedAtMs: number | null
   readonly finishedAtMs: number | null
   readonly worker: string | null
@@ -157,6 +157,9 @@ export interface Job {
   readonly logsOmitted: number
   readonly resubmittedFrom: JobId | null
   readonly resubmittedAs: JobId | null
+  /** The schedule that made it, and at which of its times; no time where a person told it to. */
+  readonly schedule: string | null
+  readonly tickMs: number | null
 }
 
 /** What a worker gets with a claim: all it needs to run the job, and nothing else. */

@@ -15,6 +15,8 @@ import * as GuardedEffectsPostgres from "../adapters/postgres/GuardedEffectsPost
 import * as JobStorePostgres from "../adapters/postgres/JobStorePostgres.ts"
 import * as LeaseRegisterPostgres from "../adapters/postgres/LeaseRegisterPostgres.ts"
 import * as Migrations from "../adapters/postgres/Migrations.ts"
+import * as QueuesPostgres from "../adapters/postgres/QueuesPostgres.ts"
+import * as SchedulesPostgres from "../adapters/postgres/SchedulesPostgres.ts"
 import * as SessionsPostgres from "../adapters/postgres/SessionsPostgres.ts"
 import * as TransportPostgres from "../adapters/postgres/TransportPostgres.ts"
 import * as DelayedJobsRedis from "../adapters/redis/DelayedJobsRedis.ts"
@@ -175,6 +177,8 @@ const make = Effect.fnUntraced(function*(program: string) {
     Flagged.layer.pipe(Layer.provide(store), Layer.provideMerge(chosen.ports)),
     carried.transport,
     SessionsPostgres.layer,
+    QueuesPostgres.layer({ wake: true }),
+    SchedulesPostgres.layer({ wake: true, queued: carried.queued }),
     GuardedEffectsPostgres.layer
   ).pipe(Layer.provide(database))
   return Layer.merge(
@@ -193,7 +197,7 @@ export type Failed =
   | StoreConfig.StoreFailed
   | EmbeddedPostgres.EmbeddedPostgresFailed
 
-export const layer = (program: "server" | "worker") => Layer.unwrap(make(program))
+export const layer = (program: "server" | "worker" | "app") => Layer.unwrap(make(program))
 
 /** Only the store, which wakes for all that becomes ready since nobody publishes, and the database behind it for who counts its rows. */
 export const storeLayer = (program: string) =>

@@ -11,6 +11,8 @@ import type { DelayedJobs } from "../ports/DelayedJobs.ts"
 import type { GuardedEffects } from "../ports/GuardedEffects.ts"
 import type { JobStore } from "../ports/JobStore.ts"
 import type { LeaseRegister } from "../ports/LeaseRegister.ts"
+import type { Queues } from "../ports/Queues.ts"
+import type { Schedules } from "../ports/Schedules.ts"
 import type { Sessions } from "../ports/Sessions.ts"
 import type { Transport } from "../ports/Transport.ts"
 import * as Access from "./Access.ts"
@@ -33,7 +35,7 @@ import * as Strays from "./worker/Strays.ts"
 import * as WorkerConfig from "./worker/WorkerConfig.ts"
 import * as WorkerPool from "./worker/WorkerPool.ts"
 
-type Ports = JobStore | LeaseRegister | Transport | DelayedJobs | Sessions | GuardedEffects
+type Ports = JobStore | LeaseRegister | Transport | DelayedJobs | Sessions | Queues | Schedules | GuardedEffects
 
 const Program = Layer.unwrap(Effect.gen(function*() {
   const { host, token } = yield* Access.fromEnv

@@ -66,7 +66,9 @@ export const submitLaws: Steps.Laws = (it, pass) => {
         logs: [],
         logsOmitted: 0,
         resubmittedFrom: from,
-        resubmittedAs: null
+        resubmittedAs: null,
+        schedule: null,
+        tickMs: null
       })
       assert.isAtLeast(found.createdAtMs, before)
       assert.isAtMost(found.createdAtMs, yield* store.now)

@@ -2,6 +2,8 @@
 import { NodeRuntime } from "@effect/platform-node"
 import { Console, Effect } from "effect"
 import * as Arena from "./Arena.ts"
+import * as CronSieges from "./CronSieges.ts"
+import * as MemberSieges from "./MemberSieges.ts"
 import * as ScaleSieges from "./ScaleSieges.ts"
 import * as Sieges from "./Sieges.ts"
 
@@ -63,6 +65,14 @@ const sieges = {
   kafkaFull: {
     long: () => ScaleSieges.kafka({ leaseMs: 5_000, stopsMs: [], waiting: { wiped: 1_000_000, moved: 100 } }),
     short: () => ScaleSieges.kafka({ leaseMs: 2_000, stopsMs: [], waiting: { wiped: 20_000, moved: 100 } })
+  },
+  backlog: {
+    long: () => MemberSieges.backlog({ leaseMs: 5_000, workers: 3, threads: 16, jobs: 2_000, sleepMs: 1_500 }),
+    short: () => MemberSieges.backlog({ leaseMs: 2_000, workers: 3, threads: 8, jobs: 400, sleepMs: 500 })
+  },
+  cron: {
+    long: () => CronSieges.cron({ seconds: 300, servers: 3, everyMs: 4_000, freezeMaxMs: 8_000 }),
+    short: () => CronSieges.cron({ seconds: 40, servers: 3, everyMs: 3_000, freezeMaxMs: 5_000 })
   },
   lostAnswers: {
     long: () => Sieges.lostAnswers({ losses: 200, freezes: 10, leaseMs: 2_000 }),

@@ -2,9 +2,12 @@
 import { Context, Effect, Layer } from "effect"
 import * as JobStoreMemory from "../../src/adapters/memory/JobStoreMemory.ts"
 import * as QueuesMemory from "../../src/adapters/memory/QueuesMemory.ts"
+import * as SchedulesMemory from "../../src/adapters/memory/SchedulesMemory.ts"
 import type { NewJob } from "../../src/domain/Job.ts"
 import { JobStore, JobStoreUnavailable } from "../../src/ports/JobStore.ts"
 import { Queues, QueuesUnavailable } from "../../src/ports/Queues.ts"
+
+import { Schedules, SchedulesUnavailable } from "../../src/ports/Schedules.ts"
 
 /** `lost`: what is sent takes effect, and the answer does not arrive. */
 export type Fault = "none" | "away" | "hanging" | "lost"
@@ -47,6 +50,35 @@ const makeQueues = Effect.gen(function*() {
   })
 })
 
+const makeSchedules = Effect.gen(function*() {
+  const schedules = yield* Schedules
+  const faults = yield* Faults
+  const away = new SchedulesUnavailable({ operation: "put", cause: new Error("SELECT secret FROM jobs") })
+  const faulty = <A, E>(effect: Effect.Effect<A, E>): Effect.Effect<A, E | SchedulesUnavailable> =>
+    Effect.suspend(() => {
+      switch (faults.fault) {
+        case "none":
+          return effect
+        case "away":
+          return Effect.fail(away)
+        case "hanging":
+          return Effect.never
+        case "lost":
+          return Effect.andThen(effect, Effect.fail(away))
+      }
+    })
+  return Schedules.of({
+    ...schedules,
+    put: (schedule) => faulty(schedules.put(schedule)),
+    get: (name) => faulty(schedules.get(name)),
+    list: (request) => faulty(schedules.list(request)),
+    remove: (name) => faulty(schedules.remove(name)),
+    pause: (name) => faulty(schedules.pause(name)),
+    resume: (name) => faulty(schedules.resume(name)),
+    run: (name, id) => faulty(schedules.run(name, id))
+  })
+})
+
 const make = Effect.gen(function*() {
   const store = yield* JobStore
   const faults = yield* Faults
@@ -80,9 +112,10 @@ const make = Effect.gen(function*() {
   })
 })
 
-export const layer: Layer.Layer<JobStore | Queues | Faults> = Layer.merge(
+export const layer: Layer.Layer<JobStore | Queues | Schedules | Faults> = Layer.mergeAll(
   Layer.effect(JobStore, make),
-  Layer.effect(Queues, makeQueues).pipe(Layer.provide(QueuesMemory.layer))
+  Layer.effect(Queues, makeQueues).pipe(Layer.provide(QueuesMemory.layer)),
+  Layer.effect(Schedules, makeSchedules).pipe(Layer.provide(SchedulesMemory.layer))
 ).pipe(
   Layer.provide(JobStoreMemory.layer),
   Layer.provideMerge(Layer.sync(Faults, () => Faults.of({ fault: "none", submitMs: 0, submits: [] })))

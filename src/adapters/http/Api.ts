@@ -22,6 +22,8 @@ import {
 import { DeadReason, JobState } from "../../domain/JobState.ts"
 import * as Unique from "../../domain/Unique.ts"
 import { always, controlErrors, Count, ErrorBody, submitErrors } from "./ApiShapes.ts"
+import { Queues } from "./QueueApi.ts"
+import { Name as ScheduleName, Schedules } from "./SchedulesApi.ts"
 import { Workers } from "./WorkersApi.ts"
 
 export const listLimitDefault = 50
@@ -122,7 +124,9 @@ export const JobBody = Schema.Struct({
   logs: Schema.Array(JobLogBody).annotate({ description: "The newest lines that handlers have logged" }),
   logs_omitted: Count,
   resubmitted_from: Schema.NullOr(Schema.String),
-  resubmitted_as: Schema.NullOr(Schema.String)
+  resubmitted_as: Schema.NullOr(Schema.String),
+  schedule: Schema.NullOr(Schema.String).annotate({ description: "The schedule that made it" }),
+  tick_ms: Schema.NullOr(Schema.Int).annotate({ description: "Which tick of the schedule; null if it was run by hand" })
 }).annotate({ identifier: "Job" })
 
 const BatchBody = Schema.Struct({ jobs: Schema.Array(JobBody) }).annotate({ identifier: "Jobs" })
@@ -166,6 +170,7 @@ const StatsBody = Schema.Struct({
 const ReadyFields = {
   ready: Schema.Boolean,
   reasons: Schema.Array(Schema.String),
+  degraded: Schema.Array(Schema.String),
   loops: Schema.Record(Schema.String, Schema.Struct({ last_ok_ms_ago: Schema.NullOr(Schema.Int) })),
   services: Schema.Record(Schema.String, Schema.Literals(["up", "away"]))
 }
@@ -229,6 +234,13 @@ export class Jobs extends HttpApiGroup.make("jobs").add(
   }).annotate(OpenApi.Description, "A new job from a dead or completed one, linked to it.")
 ).prefix("/jobs") {}
 
+/** Here, where the shape of a job is. */
+const runSchedule = HttpApiEndpoint.post("runSchedule", "/schedules/:name/run", {
+  params: ScheduleName,
+  success: JobBody.pipe(HttpApiSchema.status(201)),
+  error: controlErrors
+}).annotate(OpenApi.Description, "Makes a job now, also while it is paused. Its ticks stay as they are.")
+
 export class System extends HttpApiGroup.make("system", { topLevel: true }).add(
   HttpApiEndpoint.get("stats", "/stats", { success: StatsBody, error: [...always] })
     .annotate(OpenApi.Description, "Counts, counters and workers; at most 5 s behind."),
@@ -242,13 +254,16 @@ export class System extends HttpApiGroup.make("system", { topLevel: true }).add(
     .annotate(OpenApi.Description, "Whether each loop has made progress and the services answer.")
 ) {}
 
-export class Api extends HttpApi.make("deadman").add(Jobs).add(Workers).add(System).annotateMerge(OpenApi.annotations({
-  title: "Deadman",
-  description: "A distributed job scheduler. JSON in snake_case; every timestamp is milliseconds since the epoch.",
-  // The token is asked for by the guard in front of every route, so no single endpoint declares it.
-  transform: (spec) => ({
-    ...spec,
-    components: { ...spec["components"], securitySchemes: { token: { type: "http", scheme: "bearer" } } },
-    security: [{}, { token: [] }]
-  })
-})) {}
+export class Api
+  extends HttpApi.make("deadman").add(Jobs).add(Queues).add(Schedules.add(runSchedule)).add(Workers).add(System)
+    .annotateMerge(OpenApi.annotations({
+      title: "Deadman",
+      description: "A distributed job scheduler. JSON in snake_case; every timestamp is milliseconds since the epoch.",
+      // The token is asked for by the guard in front of every route, so no single endpoint declares it.
+      transform: (spec) => ({
+        ...spec,
+        components: { ...spec["components"], securitySchemes: { token: { type: "http", scheme: "bearer" } } },
+        security: [{}, { token: [] }]
+      })
+    }))
+{}

@@ -59,7 +59,9 @@ export const toJson = (job: Job) => ({
   logs: job.logs.map(({ atMs, attempt, line }) => ({ attempt, at_ms: atMs, line })),
   logs_omitted: job.logsOmitted,
   resubmitted_from: job.resubmittedFrom,
-  resubmitted_as: job.resubmittedAs
+  resubmitted_as: job.resubmittedAs,
+  schedule: job.schedule,
+  tick_ms: job.tickMs
 })
 
 export const toText = (job: Job): string => JSON.stringify(toJson(job))
@@ -75,9 +77,11 @@ export const createdText = (
   }` +
   `,"attempts":0,"max_attempts":${draft.maxAttempts},"backoff":${JSON.stringify(draft.backoff)}` +
   `,"timeout_ms":${draft.timeoutMs},"start_by_ms":${draft.startByMs ?? null},"retain_ms":${draft.retainMs ?? null}` +
-  `,"unique":${draft.unique === undefined ? "null" : JSON.stringify(draft.unique)},"run_at_ms":${stored.runAtMs},"created_at_ms":${stored.createdAtMs}` +
+  `,"unique":${
+    draft.unique === undefined ? "null" : JSON.stringify(draft.unique)
+  },"run_at_ms":${stored.runAtMs},"created_at_ms":${stored.createdAtMs}` +
   `,"started_at_ms":null,"finished_at_ms":null,"worker":null,"epoch":0,"deliveries":0,"lease_losses":0` +
   `,"stale_writes":0,"reason":null,"result":null,"errors":[],"errors_omitted":0,"events":[],"events_omitted":0` +
   `,"progress":null,"logs":[],"logs_omitted":0` +
   `,"resubmitted_from":${draft.resubmittedFrom === null ? "null" : `"${draft.resubmittedFrom}"`}` +
-  `,"resubmitted_as":null}`
+  `,"resubmitted_as":null,"schedule":null,"tick_ms":null}`

@@ -12,7 +12,9 @@ import { HttpApiBuilder, HttpApiError } from "effect/http-api"
 import * as Http from "node:http"
 import type { AddressInfo, Socket } from "node:net"
 import type { JobStore } from "../../ports/JobStore.ts"
+import type { Queues } from "../../ports/Queues.ts"
 import type { RemoteWorkers } from "../../ports/RemoteWorkers.ts"
+import type { Schedules } from "../../ports/Schedules.ts"
 import { Status } from "../../ports/Status.ts"
 import { Submitter } from "../../ports/Submitter.ts"
 import type { Transport } from "../../ports/Transport.ts"
@@ -23,8 +25,10 @@ import * as Guard from "./Guard.ts"
 import * as HotSubmit from "./HotSubmit.ts"
 import * as JobsHandlers from "./JobsHandlers.ts"
 import * as ListQuery from "./ListQuery.ts"
+import * as QueueHandlers from "./QueueHandlers.ts"
 import * as Reply from "./Reply.ts"
 import * as Routes from "./Routes.ts"
+import * as SchedulesHandlers from "./SchedulesHandlers.ts"
 import * as SystemHandlers from "./SystemHandlers.ts"
 import * as WorkersHandlers from "./WorkersHandlers.ts"
 
@@ -52,11 +56,21 @@ const more = ["/openapi.json", ...DocsPage.paths]
 /** How much of a refused body is still read, so that its sender gets to see the answer. */
 const drainMaxBytes = 1_048_576
 const lingerMs = 1_000
+/** Names have up to 128 characters; the router's own bound is 100. What is too long for a name is told so. */
+const pathPartMax = 512
 
 const app = Layer.mergeAll(
   HttpApiBuilder.layer(Api, { openapiPath: "/openapi.json" }),
   DocsPage.layer
-).pipe(Layer.provide([JobsHandlers.layer, SystemHandlers.layer, WorkersHandlers.layer]))
+).pipe(
+  Layer.provide([
+    JobsHandlers.layer,
+    QueueHandlers.layer,
+    SchedulesHandlers.layer,
+    SystemHandlers.layer,
+    WorkersHandlers.layer
+  ])
+)
 
 const routes = Routes.routesOf(Api, more)
 
@@ -163,7 +177,9 @@ const make = Effect.fnUntraced(function*(options: Options) {
   const submitter = yield* Submitter
   const status = yield* Status
   const scope = yield* Effect.scope
-  const router = yield* HttpRouter.toHttpEffect(app)
+  const router = yield* Effect.provideService(HttpRouter.toHttpEffect(app), HttpRouter.RouterConfig, {
+    maxParamLength: pathPartMax
+  })
   const requests = yield* Scope.fork(scope, "parallel")
   const handler = yield* NodeHttpServer.makeHandler(
     Effect.catchCause(router, (cause) =>
@@ -218,5 +234,8 @@ const make = Effect.fnUntraced(function*(options: Options) {
 
 export const layer = (
   options: Options
-): Layer.Layer<ServerAddress, ServerFailed, JobStore | RemoteWorkers | Submitter | Status | Transport> =>
-  Layer.effect(ServerAddress, make(options)).pipe(Layer.provide(NodeHttpServer.layerHttpServices))
+): Layer.Layer<
+  ServerAddress,
+  ServerFailed,
+  JobStore | Queues | RemoteWorkers | Schedules | Submitter | Status | Transport
+> => Layer.effect(ServerAddress, make(options)).pipe(Layer.provide(NodeHttpServer.layerHttpServices))

@@ -40,29 +40,7 @@ export const cancelAt = (tables: Tables.Tables, id: JobId, nowMs: number): Cance
 }
 
 export const make = (tables: Tables.Tables): Pick<JobStore["Service"], Control> => {
-  const cancel: JobStore["Service"]["cancel"] = (id) =>
-    Tables.at((nowMs): Cancelled => {
-      const row = tables.jobs.get(id)
-      if (row === undefined) {
-        return { _tag: "NotFound" }
-      }
-      const lease = row.state === "running" ? row.lease : null
-      if (!Tables.advance(row, "cancel")) {
-        return { _tag: "Refused", state: row.state }
-      }
-      const { epoch, worker } = row
-      Tables.end(tables, row, "cancelled", nowMs)
-      Tables.record(row, { kind: "cancel_requested", epoch, worker, atMs: nowMs })
-      if (lease === null) {
-        return { _tag: "Cancelled", job: JobRow.asJob(row), cutOff: null }
-      }
-      Tables.cutOff(row)
-      const record = tables.leases.get(lease)
-      if (record !== undefined) {
-        record.revoked = [...record.revoked, { id, epoch, reason: "cancelled" }]
-      }
-      return { _tag: "Cancelled", job: JobRow.asJob(row), cutOff: { lease, epoch } }
-    })
+  const cancel: JobStore["Service"]["cancel"] = (id) => Tables.at((nowMs) => cancelAt(tables, id, nowMs))
 
   const retry: JobStore["Service"]["retry"] = (id) =>
     Tables.at((nowMs): Rebooked => {

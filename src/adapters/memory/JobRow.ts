@@ -23,9 +23,9 @@ export interface JobRow {
   runAtMs: number
   rank: number | null
   waitMs: number | null
-  startedAtMs: number | null
   /** Gone with the first claim. */
   expireMs: number | null
+  startedAtMs: number | null
   finishedAtMs: number | null
   epoch: number
   lease: LeaseId | null
@@ -48,6 +48,8 @@ export interface JobRow {
   progress: string | null
   lines: Notes.Lines
   resubmittedAs: JobId | null
+  /** Of a job that a schedule made. */
+  tick: { readonly schedule: string; readonly tickMs: number | null } | null
 }
 
 export const make = (submitted: NewJob, nowMs: number): JobRow => {
@@ -81,7 +83,8 @@ export const make = (submitted: NewJob, nowMs: number): JobRow => {
     events: History.empty,
     progress: null,
     lines: Notes.noLines,
-    resubmittedAs: null
+    resubmittedAs: null,
+    tick: null
   }
 }
 
@@ -119,7 +122,9 @@ export const asJob = (row: JobRow): Job => ({
   logs: row.lines.entries,
   logsOmitted: row.lines.total - row.lines.entries.length,
   resubmittedFrom: row.submitted.resubmittedFrom,
-  resubmittedAs: row.resubmittedAs
+  resubmittedAs: row.resubmittedAs,
+  schedule: row.tick?.schedule ?? null,
+  tickMs: row.tick?.tickMs ?? null
 })
 
 export const asClaimed = (row: JobRow): ClaimedJob => ({

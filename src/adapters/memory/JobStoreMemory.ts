@@ -4,7 +4,7 @@
  * It keeps every law of the port, held to the same suite as Postgres. It has no open transactions of others, so it
  * never answers `KeyLocked`, `Undecided` or `Locked`, and is never unavailable: wrap it to have faults.
  */
-import { Effect, Layer, Random } from "effect"
+import { Context, Effect, Layer, Random } from "effect"
 import { JobStore } from "../../ports/JobStore.ts"
 import * as Claims from "./Claims.ts"
 import * as Controls from "./Controls.ts"
@@ -25,13 +25,21 @@ export interface Options {
 /** A day. */
 const keyTtlDefaultMs = 86_400_000
 
-const make = Effect.fnUntraced(function*(options: Options) {
+/** The tables, for the adapters of other ports over the same jobs. */
+export class SharedTables
+  extends Context.Service<SharedTables, Tables.Tables>()("deadman/adapters/memory/JobStoreMemory/SharedTables")
+{}
+
+const makeTables = Effect.fnUntraced(function*(options: Options) {
   const random = yield* Random.Random
-  const tables = Tables.make({
+  return Tables.make({
     keyTtlMs: options.keyTtlMs ?? keyTtlDefaultMs,
     draw: options.draw ?? (() => random.nextDoubleUnsafe())
   })
-  return JobStore.of({
+})
+
+const make = Effect.map(SharedTables, (tables) =>
+  JobStore.of({
     ...Submits.make(tables),
     ...Claims.make(tables),
     ...Settles.make(tables),
@@ -39,9 +47,9 @@ const make = Effect.fnUntraced(function*(options: Options) {
     ...Reclaims.make(tables),
     ...Controls.make(tables),
     ...Reads.make(tables)
-  })
-})
+  }))
 
-export const layerWith = (options: Options): Layer.Layer<JobStore> => Layer.effect(JobStore, make(options))
+export const layerWith = (options: Options): Layer.Layer<JobStore | SharedTables> =>
+  Layer.effect(JobStore, make).pipe(Layer.provideMerge(Layer.effect(SharedTables, makeTables(options))))
 
-export const layer: Layer.Layer<JobStore> = layerWith({})
+export const layer: Layer.Layer<JobStore | SharedTables> = layerWith({})

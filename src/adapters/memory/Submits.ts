@@ -7,7 +7,7 @@ import type { JobStore, Submitted } from "../../ports/JobStore.ts"
 import * as JobRow from "./JobRow.ts"
 import * as Tables from "./Tables.ts"
 
-const insert = (tables: Tables.Tables, job: NewJob, nowMs: number): JobRow.JobRow => {
+export const insert = (tables: Tables.Tables, job: NewJob, nowMs: number): JobRow.JobRow => {
   const row = JobRow.make(job, nowMs)
   tables.jobs.set(job.id, row)
   Tables.place(tables, row, row.runAtMs, nowMs)

@@ -15,6 +15,7 @@ import core from "./migrations/0001_core.ts"
 import guards from "./migrations/0002_guards.ts"
 import queues from "./migrations/0003_queues.ts"
 import terms from "./migrations/0004_terms.ts"
+import schedules from "./migrations/0005_schedules.ts"
 import handlers from "./migrations/0006_handlers.ts"
 
 const steps: ReadonlyArray<Effect.Effect<void, SqlError.SqlError, SqlClient.SqlClient>> = [
@@ -22,6 +23,7 @@ const steps: ReadonlyArray<Effect.Effect<void, SqlError.SqlError, SqlClient.SqlC
   guards,
   queues,
   terms,
+  schedules,
   handlers
 ]
 

@@ -1,6 +1,6 @@
 /**
- * The chores of a cluster, each in a fiber of its own: reclaim, promote,
- * announce, prune. Any number of keepers may run at the same time.
+ * The chores of a cluster, each in a fiber of its own: reclaim, promote, expire,
+ * announce, prune, rank anew, and fire schedules. Any number of keepers may run at the same time.
  *
  * They end with the scope; a chore that is cut off half-way is done again by
  * whoever comes next.
@@ -11,6 +11,8 @@ import * as Expirer from "./Expirer.ts"
 import * as Promoter from "./Promoter.ts"
 import * as Pruner from "./Pruner.ts"
 import * as Reaper from "./Reaper.ts"
+import * as Reranker from "./Reranker.ts"
+import * as Scheduler from "./Scheduler.ts"
 
 const make = Effect.gen(function*() {
   yield* Effect.forkScoped(Reaper.run)
@@ -25,7 +27,14 @@ const make = Effect.gen(function*() {
   yield* Effect.forkScoped(Expirer.run)
   yield* Effect.forkScoped(Announcer.run)
   yield* Effect.forkScoped(Pruner.run)
-  yield* Effect.forkScoped(Expirer.run)
+  yield* Effect.forkScoped(Scheduler.run)
+  yield* Effect.forkScoped(
+    Reranker.run.pipe(
+      Effect.tapCause((cause) => Effect.logWarning("reranker: cannot subscribe, trying again", cause)),
+      Effect.retry(Schedule.spaced("1 second")),
+      Effect.scoped
+    )
+  )
 })
 
 export const layer = Layer.effectDiscard(make)

@@ -23,6 +23,7 @@ export const counters = {
   lease_losses: counter("lease_losses", "Leases of this process that were lost"),
   stale_writes: counter("stale_writes", "Writes of this process that were refused as stale"),
   runaways: counter("runaways", "Handlers that did not end within 1 s of their interruption"),
+  schedule_fires: counter("schedule_fires", "Jobs made by this process for the ticks of schedules"),
   garbage: counter("garbage_messages", "Transport messages that could not be read and were skipped")
 } as const
 

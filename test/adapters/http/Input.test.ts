@@ -79,7 +79,9 @@ for (const [store, layer] of Subject.both) {
           logs: [],
           logs_omitted: 0,
           resubmitted_from: null,
-          resubmitted_as: null
+          resubmitted_as: null,
+          schedule: null,
+          tick_ms: null
         })
       }))
 

@@ -4,12 +4,18 @@ import * as Server from "../../../src/adapters/http/Server.ts"
 import * as DelayedJobsMemory from "../../../src/adapters/memory/DelayedJobsMemory.ts"
 import * as JobStoreMemory from "../../../src/adapters/memory/JobStoreMemory.ts"
 import * as LeaseRegisterMemory from "../../../src/adapters/memory/LeaseRegisterMemory.ts"
+import * as QueuesMemory from "../../../src/adapters/memory/QueuesMemory.ts"
+import * as SchedulesMemory from "../../../src/adapters/memory/SchedulesMemory.ts"
 import * as SessionsMemory from "../../../src/adapters/memory/SessionsMemory.ts"
 import * as TransportMemory from "../../../src/adapters/memory/TransportMemory.ts"
 import * as JobStorePostgres from "../../../src/adapters/postgres/JobStorePostgres.ts"
 import * as LeaseRegisterPostgres from "../../../src/adapters/postgres/LeaseRegisterPostgres.ts"
+import * as QueuesPostgres from "../../../src/adapters/postgres/QueuesPostgres.ts"
+import * as SchedulesPostgres from "../../../src/adapters/postgres/SchedulesPostgres.ts"
 import type { JobStore } from "../../../src/ports/JobStore.ts"
 import type { LeaseRegister } from "../../../src/ports/LeaseRegister.ts"
+import type { Queues } from "../../../src/ports/Queues.ts"
+import type { Schedules } from "../../../src/ports/Schedules.ts"
 import * as Flagged from "../../../src/programs/process/Flagged.ts"
 import * as Loops from "../../../src/programs/process/Loops.ts"
 import * as Stopping from "../../../src/programs/process/Stopping.ts"
@@ -22,7 +28,7 @@ import * as Postgres from "../../support/Postgres.ts"
 export interface Options {
   readonly token?: Redacted.Redacted
   readonly host?: string
-  readonly store?: Layer.Layer<JobStore>
+  readonly store?: Layer.Layer<JobStore | JobStoreMemory.SharedTables>
   readonly headersMs?: number
   readonly requestMs?: number
 }
@@ -33,7 +39,7 @@ const identity = Layer.succeed(StatusView.Identity, {
   adapters: { JobStore: "memory" }
 })
 
-const over = <A>(store: Layer.Layer<A | JobStore | LeaseRegister>, options: Options) =>
+const over = <A>(store: Layer.Layer<A | JobStore | LeaseRegister | Queues | Schedules>, options: Options) =>
   Server.layer({
     host: options.host ?? "127.0.0.1",
     port: 0,
@@ -55,18 +61,28 @@ const over = <A>(store: Layer.Layer<A | JobStore | LeaseRegister>, options: Opti
   )
 
 export const layer = (options: Options = {}) =>
-  over(Layer.merge(options.store ?? JobStoreMemory.layer, LeaseRegisterMemory.layer), options)
+  over(
+    Layer.merge(
+      Layer.provideMerge(Layer.merge(QueuesMemory.layer, SchedulesMemory.layer), options.store ?? JobStoreMemory.layer),
+      LeaseRegisterMemory.layer
+    ),
+    options
+  )
 
 /** Over a fresh database of the run's Postgres. */
 export const layerPostgres = (options: Options = {}) =>
   over(
-    Layer.merge(JobStorePostgres.layer({ wake: true, keyTtlMs: 86_400_000 }), LeaseRegisterPostgres.layer).pipe(
-      Layer.provide(Postgres.layer)
-    ),
+    Layer.mergeAll(
+      JobStorePostgres.layer({ wake: true, keyTtlMs: 86_400_000 }),
+      LeaseRegisterPostgres.layer,
+      QueuesPostgres.layer({ wake: true }),
+      SchedulesPostgres.layer({ wake: true })
+    ).pipe(Layer.provide(Postgres.layer)),
     options
   )
 
 /** What is true whatever the store. */
 export const both = [["memory", layer()], ["postgres", layerPostgres()]] as const
 
-export const layerFaulty = (options: Options = {}) => over(Layer.merge(FaultyStore.layer, LeaseRegisterMemory.layer), options)
+export const layerFaulty = (options: Options = {}) =>
+  over(Layer.merge(FaultyStore.layer, LeaseRegisterMemory.layer), options)

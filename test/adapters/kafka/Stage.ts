@@ -10,11 +10,14 @@ import * as Database from "../../../src/adapters/postgres/Database.ts"
 import * as DelayedJobsPostgres from "../../../src/adapters/postgres/DelayedJobsPostgres.ts"
 import * as JobStorePostgres from "../../../src/adapters/postgres/JobStorePostgres.ts"
 import * as LeaseRegisterPostgres from "../../../src/adapters/postgres/LeaseRegisterPostgres.ts"
+import * as QueuesPostgres from "../../../src/adapters/postgres/QueuesPostgres.ts"
+import * as SchedulesPostgres from "../../../src/adapters/postgres/SchedulesPostgres.ts"
 import * as SessionsPostgres from "../../../src/adapters/postgres/SessionsPostgres.ts"
 import * as TransportPostgres from "../../../src/adapters/postgres/TransportPostgres.ts"
 import { JobType, type NewJob } from "../../../src/domain/Job.ts"
 import type { JobId } from "../../../src/domain/JobId.ts"
 import { JobStore } from "../../../src/ports/JobStore.ts"
+import { Queues } from "../../../src/ports/Queues.ts"
 import { Transport } from "../../../src/ports/Transport.ts"
 import * as Keeper from "../../../src/programs/keeper/Keeper.ts"
 import * as KeeperConfig from "../../../src/programs/keeper/KeeperConfig.ts"
@@ -43,6 +46,8 @@ export const make = Effect.fnUntraced(function*(brokers: string, prefixGiven?: s
       LeaseRegisterPostgres.layer,
       DelayedJobsPostgres.layer,
       SessionsPostgres.layer,
+      QueuesPostgres.layer({ wake: true }),
+      SchedulesPostgres.layer({ wake: true, queued: true }),
       onKafka,
       Loops.layer
     ).pipe(Layer.provide(Layer.succeedContext(database)))
@@ -52,6 +57,7 @@ export const make = Effect.fnUntraced(function*(brokers: string, prefixGiven?: s
   )
   const store = Context.get(base, JobStore)
   const transport = Context.get(base, Transport)
+  const queues = Context.get(base, Queues)
 
   /** Closing its scope stops it. */
   const worker = Effect.fnUntraced(function*(
@@ -75,7 +81,7 @@ export const make = Effect.fnUntraced(function*(brokers: string, prefixGiven?: s
     const loops = Context.get(built, Loops.Loops)
     return {
       pool: Context.get(built, WorkerPool.WorkerPool),
-      reasons: loops.reasons,
+      reasons: Effect.zipWith(loops.reasons, loops.degraded, (reasons, degraded) => [...reasons, ...degraded]),
       stop: Scope.close(own, Exit.void)
     }
   })
@@ -140,6 +146,7 @@ export const make = Effect.fnUntraced(function*(brokers: string, prefixGiven?: s
     store,
     sql,
     transport,
+    queues,
     worker,
     submit,
     states,

@@ -6,6 +6,8 @@
 import { assert, it } from "@effect/vitest"
 import { Clock, Duration, Effect, Layer, Redacted, References } from "effect"
 import * as JobStorePostgres from "../../../src/adapters/postgres/JobStorePostgres.ts"
+import * as QueuesPostgres from "../../../src/adapters/postgres/QueuesPostgres.ts"
+import * as SchedulesPostgres from "../../../src/adapters/postgres/SchedulesPostgres.ts"
 import * as SessionsPostgres from "../../../src/adapters/postgres/SessionsPostgres.ts"
 import * as TransportPostgres from "../../../src/adapters/postgres/TransportPostgres.ts"
 import * as DelayedJobsRedis from "../../../src/adapters/redis/DelayedJobsRedis.ts"
@@ -35,7 +37,9 @@ const quiet = Layer.succeed(References.MinimumLogLevel, "Error")
 const store = Layer.mergeAll(
   JobStorePostgres.layer({ wake: true, keyTtlMs: 60_000 }),
   TransportPostgres.layer,
-  SessionsPostgres.layer
+  SessionsPostgres.layer,
+  QueuesPostgres.layer({ wake: true }),
+  SchedulesPostgres.layer({ wake: true })
 ).pipe(Layer.provide(Postgres.layer))
 
 const onRedis = (url: string) =>

@@ -20,7 +20,7 @@ type Db = Database["Service"]
 /** How often a job that moves on under the statement is tried again. */
 const roundMax = 5
 
-interface CancelRow {
+export interface CancelRow {
   readonly state: number
   readonly lease: string | null
   readonly epoch: number
@@ -29,7 +29,7 @@ interface CancelRow {
 
 // `p` is what the lease is known from, `o` the job as it is under its lock. `o` asks for `l`, so that the lease is
 // locked first. Where the claim has changed in between, `u` matches nothing; the lease then names a claim that is over.
-const cancelSql = (wake: boolean) =>
+export const cancelSql = (wake: boolean) =>
   `WITH p AS MATERIALIZED (SELECT lease, epoch FROM deadman.job WHERE id = $1::uuid AND state = ${state.running}),
    l AS (
      UPDATE deadman.lease q

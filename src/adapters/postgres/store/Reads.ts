@@ -61,6 +61,8 @@ interface JobRow {
   readonly logs: ReadonlyArray<LogEntry> | null
   readonly logs_total: number | null
   readonly resubmitted_as: string | null
+  readonly schedule: string | null
+  readonly tick_ms: number | null
 }
 
 interface ErrorEntry {
@@ -152,13 +154,15 @@ const toJob = (row: JobRow): Job => ({
   logs: (row.logs ?? []).map(({ at_ms, attempt, line }) => ({ attempt, atMs: at_ms, line })),
   logsOmitted: Math.max(0, (row.logs_total ?? 0) - (row.logs?.length ?? 0)),
   resubmittedFrom: row.resubmitted_from as JobId | null,
-  resubmittedAs: row.resubmitted_as as JobId | null
+  resubmittedAs: row.resubmitted_as as JobId | null,
+  schedule: row.schedule,
+  tickMs: row.tick_ms
 })
 
 const columns = `j.id, r.type, r.queue, j.priority, j.state, b.payload, b.tags, j.attempts, b.max_attempts, b.backoff,
   b.timeout_ms, b.start_by_ms::float8, j.retain_ms::float8, b.uniqueness, j.run_at_ms::float8, b.created_at_ms::float8, j.started_at_ms::float8, j.finished_at_ms::float8,
   j.worker, j.epoch, j.deliveries, j.losses, j.stale, j.reason, b.resubmitted_from, g.result, g.errors,
-  g.errors_total, g.events, g.events_total, g.progress, g.logs, g.logs_total, g.resubmitted_as`
+  g.errors_total, g.events, g.events_total, g.progress, g.logs, g.logs_total, g.resubmitted_as, b.schedule, b.tick_ms::float8`
 
 /** Found by key, row by row, whatever the planner believes about the size of a table. */
 const wholeOf = (job: string) =>

@@ -1,0 +1,186 @@
+/** Reads what is said about schedules, strictly, and says which field is wrong; and a schedule as JSON. */
+import { Result } from "effect"
+import { namePattern } from "../../domain/Job.ts"
+import {
+  everyMaxMs,
+  everyMinMs,
+  type Missed,
+  missedAllMax,
+  type NewSchedule,
+  nextFires,
+  nextShown,
+  type Overlap,
+  overlaps,
+  type Schedule,
+  type ScheduleName,
+  ticker,
+  type Timing
+} from "../../domain/Schedule.ts"
+import * as ApiError from "./ApiError.ts"
+import { schedulesLimitDefault, schedulesLimitMax } from "./SchedulesApi.ts"
+import * as SubmitBody from "./SubmitBody.ts"
+
+const jobFields = ["type", "payload", "queue", "priority", "max_attempts", "backoff", "timeout_ms", "tags"]
+const fields = ["cron", "zone", "every_ms", ...jobFields, "missed", "overlap", "paused"]
+
+const zoneDefault = "UTC"
+
+const wrong = (field: string, rule: string) => ApiError.make("invalid_field", `${field} ${rule}`, field)
+
+const isRecord = (value: unknown): value is Readonly<Record<string, unknown>> =>
+  typeof value === "object" && value !== null && !Array.isArray(value)
+
+const isWhole = (value: unknown, minimum: number, maximum: number): value is number =>
+  typeof value === "number" && Number.isInteger(value) && value >= minimum && value <= maximum
+
+const timingOf = (body: Readonly<Record<string, unknown>>): Timing | ApiError.ApiError => {
+  const { cron = null, every_ms: everyMs = null, zone = null } = body
+  if ((cron === null) === (everyMs === null)) {
+    return wrong("cron", "must be given, or every_ms in its place, and not both")
+  }
+  if (everyMs !== null) {
+    return zone !== null
+      ? wrong("zone", "means nothing with every_ms: leave it out")
+      : isWhole(everyMs, everyMinMs, everyMaxMs)
+      ? { everyMs }
+      : wrong("every_ms", `must be a whole number from ${everyMinMs} to ${everyMaxMs}`)
+  }
+  if (typeof cron !== "string") {
+    return wrong("cron", "must be a text of five fields")
+  }
+  if (zone !== null && typeof zone !== "string") {
+    return wrong("zone", "must be the name of a time zone, such as Europe/Zurich")
+  }
+  const timing = { cron, zone: zone ?? zoneDefault }
+  const read = ticker(timing)
+  return Result.isFailure(read) ? wrong(read.failure.field, read.failure.message) : timing
+}
+
+const missedOf = (given: unknown): Missed | ApiError.ApiError =>
+  given === undefined || given === "latest"
+    ? "latest"
+    : given === "skip"
+    ? given
+    : isRecord(given) && Object.keys(given).join() === "all" && isWhole(given["all"], 1, missedAllMax)
+    ? { all: given["all"] }
+    : wrong("missed", `must be "skip", "latest" or {"all": a whole number from 1 to ${missedAllMax}}`)
+
+const overlapOf = (given: unknown): Overlap | ApiError.ApiError =>
+  given === undefined
+    ? "allow"
+    : overlaps.find((one) => one === given) ?? wrong("overlap", `must be one of ${overlaps.join(", ")}`)
+
+export const decode = (name: ScheduleName, text: string): NewSchedule | ApiError.ApiError => {
+  const parsed = SubmitBody.parse(text)
+  if (parsed instanceof ApiError.ApiError) {
+    return parsed
+  }
+  const body = parsed.value
+  if (!isRecord(body)) {
+    return ApiError.make("invalid_body", "The body must be a JSON object with at least cron and type.")
+  }
+  const unknown = Object.keys(body).find((field) => !fields.includes(field))?.slice(0, 100)
+  if (unknown !== undefined) {
+    return ApiError.make(
+      "unknown_field",
+      `${unknown} is not a field of a schedule; these are: ${fields.join(", ")}.`,
+      unknown
+    )
+  }
+  const timing = timingOf(body)
+  const missed = missedOf(body["missed"])
+  const overlap = overlapOf(body["overlap"])
+  const job = SubmitBody.decode(
+    Object.fromEntries(Object.entries(body).filter(([field]) => jobFields.includes(field))),
+    "",
+    null
+  )
+  if (timing instanceof ApiError.ApiError) return timing
+  if (job instanceof ApiError.ApiError) return job
+  if (missed instanceof ApiError.ApiError) return missed
+  if (overlap instanceof ApiError.ApiError) return overlap
+  const { paused = null } = body
+  if (paused !== null && typeof paused !== "boolean") {
+    return wrong("paused", "must be true or false")
+  }
+  const { backoff, maxAttempts, payload, priority, queue, tags, timeoutMs, type } = job
+  return {
+    name,
+    timing,
+    missed,
+    overlap,
+    paused,
+    type,
+    queue,
+    payload,
+    priority,
+    maxAttempts,
+    backoff,
+    timeoutMs,
+    tags
+  }
+}
+
+export const nameOf = (text: string): ScheduleName | ApiError.ApiError =>
+  namePattern.test(text)
+    ? text as ScheduleName
+    : wrong("name", "must be 1 to 128 characters of A-Z a-z 0-9 . _ : -, beginning with a letter or digit")
+
+export const toJson = (schedule: Schedule) => {
+  const { timing } = schedule
+  const cron = "cron" in timing ? timing : null
+  return {
+    name: schedule.name,
+    cron: cron?.cron ?? null,
+    zone: cron?.zone ?? null,
+    every_ms: "everyMs" in timing ? timing.everyMs : null,
+    type: schedule.type,
+    payload: schedule.payload ?? null,
+    queue: schedule.queue,
+    priority: schedule.priority,
+    max_attempts: schedule.maxAttempts,
+    backoff: schedule.backoff,
+    timeout_ms: schedule.timeoutMs,
+    tags: schedule.tags,
+    missed: schedule.missed,
+    overlap: schedule.overlap,
+    paused: schedule.paused,
+    created_at_ms: schedule.createdAtMs,
+    updated_at_ms: schedule.updatedAtMs,
+    last_fire_ms: schedule.lastFireMs,
+    next_fires_ms: nextFires(timing, schedule.nextFireMs, nextShown),
+    last_job: schedule.lastJob
+  }
+}
+
+/** Opaque to the caller. */
+export const cursorOf = (last: ScheduleName): string => Buffer.from(`s.${last}`).toString("base64url")
+
+const parameters = new Set(["limit", "cursor"])
+
+export const parseList = (
+  url: string
+): { readonly limit: number; readonly after: ScheduleName | null } | ApiError.ApiError => {
+  const query = new URLSearchParams(url.includes("?") ? url.slice(url.indexOf("?") + 1) : "")
+  for (const name of query.keys()) {
+    const shown = name.slice(0, 100)
+    if (!parameters.has(name)) {
+      return ApiError.make("unknown_field", `${shown} is not a parameter of this list.`, shown)
+    }
+    if (query.getAll(name).length > 1) {
+      return wrong(name, "must be given once")
+    }
+  }
+  const limit = query.get("limit") ?? String(schedulesLimitDefault)
+  if (!/^[0-9]{1,9}$/.test(limit) || !isWhole(Number(limit), 1, schedulesLimitMax)) {
+    return wrong("limit", `must be a whole number from 1 to ${schedulesLimitMax}`)
+  }
+  const cursor = query.get("cursor")
+  if (cursor === null) {
+    return { limit: Number(limit), after: null }
+  }
+  const after = Buffer.from(cursor.slice(0, 400), "base64url").toString("latin1").slice(2)
+  return namePattern.test(after) && cursorOf(after as ScheduleName) === cursor
+    ? { limit: Number(limit), after: after as ScheduleName }
+    : wrong("cursor", "must be the next_cursor of an earlier page")
+}

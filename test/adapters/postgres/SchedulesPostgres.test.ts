@@ -1,0 +1,176 @@
+import { assert, it } from "@effect/vitest"
+import { Effect, Layer, Redacted } from "effect"
+import { Client } from "pg"
+import * as Database from "../../../src/adapters/postgres/Database.ts"
+import * as JobStorePostgres from "../../../src/adapters/postgres/JobStorePostgres.ts"
+import * as SchedulesPostgres from "../../../src/adapters/postgres/SchedulesPostgres.ts"
+import type { ScheduleName } from "../../../src/domain/Schedule.ts"
+import { type FireRequest, Schedules } from "../../../src/ports/Schedules.ts"
+import * as SchedulesContract from "../../contracts/SchedulesContract.ts"
+import * as Clock from "../../support/Clock.ts"
+import * as Ids from "../../support/Ids.ts"
+import * as Postgres from "../../support/Postgres.ts"
+import * as Rows from "../../support/Rows.ts"
+
+const stores = Layer.merge(
+  JobStorePostgres.layer({ wake: true, keyTtlMs: 60_000 }),
+  SchedulesPostgres.layer({ wake: true })
+)
+
+SchedulesContract.suite("postgres", Layer.provide(stores, Postgres.layer), { pass: Clock.wait })
+
+/** Schedules that are due, as somebody with psql may have written them. */
+const insert = (count: number, prefix: string, change = "") =>
+  Rows.query(
+    `INSERT INTO deadman.schedule (name, every_ms, next_fire_ms, type, queue)
+     SELECT '${prefix}' || n, 60000, deadman.now_ms() / 60000 * 60000, '${prefix}', 'default'
+     FROM generate_series(1, ${count}) n`
+  ).pipe(Effect.andThen(change === "" ? Effect.void : Rows.query(change)))
+
+const requests = Effect.gen(function*() {
+  const schedules = yield* Schedules
+  const { nowMs, schedules: due } = yield* schedules.due(500)
+  return due.map(({ name, nextFireMs, overlap, revision }): FireRequest => ({
+    name,
+    revision,
+    overlap,
+    nextFireMs: nowMs + 600_000,
+    ticks: [{ tickMs: nextFireMs, id: Ids.jobId() }]
+  }))
+})
+
+const tallied = Effect.map(
+  Rows.query(
+    `SELECT coalesce((SELECT sum(n) FROM deadman.tally WHERE state = 0), 0)::int AS tally,
+            (SELECT count(*)::int FROM deadman.job WHERE state = 0) AS jobs`
+  ),
+  ([row]) => row
+)
+
+/** Another session, with its transaction open. */
+const holding = <A, E, R>(statement: string, body: Effect.Effect<A, E, R>) =>
+  Effect.acquireUseRelease(
+    Effect.gen(function*() {
+      const url = yield* Postgres.Url
+      const client = new Client({ connectionString: Redacted.value(url) })
+      yield* Effect.promise(() => client.connect())
+      yield* Effect.promise(() => client.query("BEGIN"))
+      yield* Effect.promise(() => client.query(statement))
+      return client
+    }),
+    () => body,
+    (client) => Effect.promise(() => client.end())
+  )
+
+it.layer(Layer.provideMerge(stores, Postgres.layer), { timeout: "60 seconds", excludeTestServices: true })(
+  "SchedulesPostgres",
+  (it) => {
+    const fresh = Rows.query(`DELETE FROM deadman.schedule`)
+
+    it.effect("hundreds that are due are fired by two statements, and a route that is missing is made", () =>
+      Effect.gen(function*() {
+        yield* fresh
+        const schedules = yield* Schedules
+        yield* insert(300, "many")
+        const asked = yield* requests
+        assert.lengthOf(asked, 300)
+        const first = yield* schedules.fire(asked)
+        // Nobody ever submitted that type, so there is no route yet.
+        assert.deepStrictEqual([first.moved, first.jobs], [[], []])
+        const second = yield* schedules.fire(asked)
+        assert.lengthOf(second.moved, 300)
+        assert.lengthOf(second.jobs, 300)
+        assert.isTrue(second.announced)
+        const counts = yield* tallied
+        assert.strictEqual(counts?.["tally"], counts?.["jobs"])
+      }))
+
+    it.effect("one whose row somebody has locked is left to a later look, and holds up none", () =>
+      Effect.gen(function*() {
+        yield* fresh
+        const schedules = yield* Schedules
+        yield* insert(3, "locked")
+        yield* schedules.fire(yield* requests)
+        const asked = yield* requests
+        const fired = yield* holding(
+          `SELECT 1 FROM deadman.schedule WHERE name = 'locked2' FOR UPDATE`,
+          schedules.fire(asked)
+        )
+        assert.sameMembers([...fired.moved], ["locked1", "locked3"])
+        assert.deepStrictEqual(fired.failed, [])
+        assert.deepStrictEqual((yield* requests).map(({ name }) => name), ["locked2" as ScheduleName])
+      }))
+
+    it.effect("one that cannot be stored is named, and the others fire", () =>
+      Effect.gen(function*() {
+        yield* fresh
+        const schedules = yield* Schedules
+        yield* insert(3, "bad")
+        yield* schedules.fire(yield* requests)
+        const asked = yield* requests
+        const fired = yield* schedules.fire(
+          asked.map((one) => Object.assign({}, one, one.name === "bad2" ? { nextFireMs: 1e19 } : {}))
+        )
+        assert.sameMembers([...fired.moved], ["bad1", "bad3"])
+        assert.deepStrictEqual(fired.failed.map(({ name }) => name), ["bad2" as ScheduleName])
+        assert.match(fired.failed[0]!.message, /out of range/)
+      }))
+
+    it.effect("while the job to be cancelled is locked nothing of the firing is stored, and later all of it", () =>
+      Effect.gen(function*() {
+        yield* fresh
+        const schedules = yield* Schedules
+        yield* insert(1, "held", `UPDATE deadman.schedule SET overlap = 'cancel' WHERE name = 'held1'`)
+        yield* schedules.fire(yield* requests)
+        const [first] = (yield* schedules.fire(yield* requests)).jobs
+        yield* Rows.query(`UPDATE deadman.schedule SET next_fire_ms = deadman.now_ms() - 1`)
+        const asked = yield* requests
+        const blocked = yield* holding(
+          `SELECT 1 FROM deadman.job WHERE id = '${first!.id}' FOR UPDATE`,
+          schedules.fire(asked)
+        )
+        assert.deepStrictEqual([blocked.moved, blocked.failed.map(({ name }) => name)], [[], ["held1" as ScheduleName]])
+        const fired = yield* schedules.fire(asked)
+        assert.deepStrictEqual(fired.cancelled.map(({ id }) => id), [first!.id])
+        assert.lengthOf(fired.jobs, 1)
+        const counts = yield* tallied
+        assert.strictEqual(counts?.["tally"], counts?.["jobs"])
+      }))
+
+    it.effect("after the clock went back no change books a tick that it has fired already", () =>
+      Effect.gen(function*() {
+        yield* fresh
+        const schedules = yield* Schedules
+        yield* insert(2, "back")
+        const [row] = yield* Rows.query(
+          `UPDATE deadman.schedule SET last_fire_ms = deadman.now_ms() / 60000 * 60000 + 3600000
+           RETURNING last_fire_ms::float8 AS last`
+        )
+        const last = Number(row!["last"])
+        const [one, two] = (yield* schedules.list({ limit: 2, after: null })).schedules
+        const changed = yield* schedules.put({ ...one!, payload: "1", paused: null, timing: { everyMs: 30_000 } })
+        assert.strictEqual(changed.schedule.nextFireMs, last + 30_000)
+        yield* schedules.pause(two!.name)
+        assert.strictEqual((yield* schedules.resume(two!.name))?.nextFireMs, last + 60_000)
+        yield* fresh
+      }))
+
+    it.effect("looking for what is due reads a few pages, however many schedules wait", () =>
+      Effect.gen(function*() {
+        yield* fresh
+        yield* Rows.query(
+          `INSERT INTO deadman.schedule (name, every_ms, next_fire_ms, type)
+           SELECT 'w' || n, 60000, deadman.now_ms() + 1000000 + n, 'w' FROM generate_series(1, 20000) n`
+        )
+        const database = yield* Database.Database
+        const rows = yield* database.query<{ "QUERY PLAN": ReadonlyArray<Record<string, Record<string, number>>> }>(
+          "read",
+          `EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) SELECT name FROM deadman.schedule
+           WHERE next_fire_ms <= deadman.statement_ms() ORDER BY next_fire_ms LIMIT 500`
+        )
+        const plan = rows[0]!["QUERY PLAN"][0]!["Plan"]!
+        assert.isBelow(plan["Shared Hit Blocks"]! + plan["Shared Read Blocks"]!, 10)
+        yield* fresh
+      }))
+  }
+)

@@ -1,0 +1,173 @@
+import { assert, it } from "@effect/vitest"
+import { Effect, Fiber, Layer, Ref } from "effect"
+import { TestClock } from "effect/testing"
+import * as SchedulesMemory from "../../../src/adapters/memory/SchedulesMemory.ts"
+import * as TransportMemory from "../../../src/adapters/memory/TransportMemory.ts"
+import * as Backoff from "../../../src/domain/Backoff.ts"
+import { queueDefault } from "../../../src/domain/Job.ts"
+import { type NewSchedule, ScheduleName } from "../../../src/domain/Schedule.ts"
+import { JobStore } from "../../../src/ports/JobStore.ts"
+import { Schedules, SchedulesUnavailable } from "../../../src/ports/Schedules.ts"
+import * as Scheduler from "../../../src/programs/keeper/Scheduler.ts"
+import * as Loops from "../../../src/programs/process/Loops.ts"
+import * as Stage from "./Stage.ts"
+
+const provided = <A, E, R>(effect: Effect.Effect<A, E, R>) =>
+  Effect.provide(
+    effect,
+    Layer.mergeAll(Layer.provideMerge(SchedulesMemory.layer, Stage.memory), TransportMemory.layer, Loops.layer)
+  )
+
+const name = ScheduleName.make("s")
+
+const schedule = (change: Partial<NewSchedule> = {}): NewSchedule => ({
+  name,
+  timing: { everyMs: 10_000 },
+  missed: "latest",
+  overlap: "allow",
+  paused: null,
+  type: Stage.type,
+  queue: queueDefault,
+  payload: "null",
+  priority: 0,
+  maxAttempts: 10,
+  backoff: Backoff.defaults,
+  timeoutMs: null,
+  tags: [],
+  ...change
+})
+
+const ticks = Effect.gen(function*() {
+  const store = yield* JobStore
+  const { jobs } = yield* store.list({ type: Stage.type, limit: 500, offset: 0 })
+  return jobs.map(({ tickMs }) => tickMs ?? -1).sort((a, b) => a - b)
+})
+
+/** A second at a time, so that whoever sleeps until a time wakes at it. */
+const seconds = (count: number) => Effect.repeat(TestClock.adjust("1 second"), { times: count - 1 })
+
+const everyTen = (count: number, from = 1) => Array.from({ length: count }, (_, n) => (from + n) * 10_000)
+
+it.effect("each tick makes one job, at its time and not before, with three schedulers at it", () =>
+  provided(Effect.gen(function*() {
+    const schedules = yield* Schedules
+    yield* schedules.put(schedule())
+    const running = yield* Effect.forEach([1, 2, 3], () => Effect.forkChild(Scheduler.run))
+    yield* seconds(9)
+    assert.deepStrictEqual(yield* ticks, [])
+    yield* seconds(2)
+    assert.deepStrictEqual(yield* ticks, [10_000])
+    yield* seconds(300)
+    assert.deepStrictEqual(yield* ticks, everyTen(31))
+    yield* Fiber.interruptAll(running)
+  })))
+
+it.effect("a schedule that is put while the scheduler sleeps fires at its first tick", () =>
+  provided(Effect.gen(function*() {
+    const schedules = yield* Schedules
+    yield* schedules.put(schedule({ timing: { everyMs: 86_400_000 } }))
+    const running = yield* Effect.forkChild(Scheduler.run)
+    yield* seconds(2)
+    yield* schedules.put(schedule({ timing: { everyMs: 1_000 } }))
+    yield* seconds(2)
+    assert.deepStrictEqual(yield* ticks, [3_000, 4_000])
+    yield* Fiber.interrupt(running)
+  })))
+
+it.effect("after half an hour without a scheduler the policy decides, and not how many look", () =>
+  Effect.forEach(
+    [
+      ["skip", []],
+      ["latest", [1_800_000]],
+      [{ all: 3 }, [1_680_000, 1_740_000, 1_800_000]]
+    ] satisfies ReadonlyArray<readonly [NewSchedule["missed"], ReadonlyArray<number>]>,
+    ([missed, expected]) =>
+      provided(Effect.gen(function*() {
+        const schedules = yield* Schedules
+        yield* schedules.put(schedule({ missed, timing: { cron: "* * * * *", zone: "UTC" } }))
+        yield* TestClock.adjust("1845 seconds")
+        const running = yield* Effect.forEach([1, 2, 3], () => Effect.forkChild(Scheduler.run))
+        yield* seconds(10)
+        assert.deepStrictEqual(yield* ticks, expected)
+        yield* seconds(60)
+        assert.deepStrictEqual(yield* ticks, [...expected, 1_860_000])
+        yield* Fiber.interruptAll(running)
+      })),
+    { discard: true }
+  ))
+
+it.effect("a firing whose answer was lost is not repeated, and one that was not stored is", () =>
+  provided(Effect.gen(function*() {
+    const schedules = yield* Schedules
+    const round = yield* Ref.make(0)
+    const lost = new SchedulesUnavailable({ operation: "fire", cause: "lost" })
+    const faulty: Schedules["Service"] = {
+      ...schedules,
+      fire: (requests) =>
+        Effect.flatMap(Ref.updateAndGet(round, (n) => n + 1), (n) =>
+          n % 3 === 0
+            ? schedules.fire(requests)
+            : n % 3 === 1
+            ? Effect.fail(lost)
+            : Effect.andThen(schedules.fire(requests), Effect.fail(lost)))
+    }
+    yield* schedules.put(schedule())
+    const running = yield* Effect.forkChild(Effect.provideService(Scheduler.run, Schedules, faulty))
+    yield* seconds(305)
+    assert.deepStrictEqual(yield* ticks, everyTen(30))
+    assert.isAbove(yield* Ref.get(round), 40)
+    yield* Fiber.interrupt(running)
+  })))
+
+it.effect("one that cannot be followed is booked no more, and the others fire", () =>
+  provided(Effect.gen(function*() {
+    const schedules = yield* Schedules
+    yield* schedules.put(schedule())
+    // As it may stand in a table that was written by hand.
+    const bad = ScheduleName.make("bad")
+    yield* schedules.put(schedule({ name: bad }))
+    const faulty: Schedules["Service"] = {
+      ...schedules,
+      due: (limit) =>
+        Effect.map(schedules.due(limit), (due) => ({
+          ...due,
+          schedules: due.schedules.map((one) =>
+            one.name === bad ? { ...one, timing: { cron: "0 0 30 2 *", zone: "UTC" } } : one
+          )
+        }))
+    }
+    const running = yield* Effect.forkChild(Effect.provideService(Scheduler.run, Schedules, faulty))
+    yield* seconds(31)
+    assert.deepStrictEqual(yield* ticks, everyTen(3))
+    assert.isNull((yield* schedules.get(bad))?.nextFireMs)
+    yield* Fiber.interrupt(running)
+  })))
+
+it.effect("a tick that ends a running job tells its worker", () =>
+  provided(Effect.gen(function*() {
+    const schedules = yield* Schedules
+    const { round } = yield* Scheduler.make
+    yield* schedules.put(schedule({ overlap: "cancel" }))
+    yield* seconds(10)
+    yield* round
+    const [claimed] = yield* Stage.claimAgain("ada")
+    yield* seconds(10)
+    yield* round
+    const job = yield* Stage.stateOf(claimed!.id)
+    assert.deepStrictEqual([job?.state, job?.reason, job?.tickMs], ["dead", "cancelled", 10_000])
+    assert.deepStrictEqual(yield* ticks, [10_000, 20_000])
+  })))
+
+it.effect("while nothing is due it looks once in five seconds", () =>
+  provided(Effect.gen(function*() {
+    const schedules = yield* Schedules
+    const looks = yield* Ref.make(0)
+    const counted: Schedules["Service"] = {
+      ...schedules,
+      due: (limit) => Effect.andThen(Ref.update(looks, (n) => n + 1), schedules.due(limit))
+    }
+    const running = yield* Effect.forkChild(Effect.provideService(Scheduler.run, Schedules, counted))
+    yield* seconds(60)
+    assert.isAtMost(yield* Ref.get(looks), 13)
+    yield* Fiber.interrupt(running)
+  })))
