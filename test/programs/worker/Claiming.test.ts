@@ -3,7 +3,7 @@ import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { TestClock } from "effect/testing"
 import type { LeaseId } from "../../../src/domain/Claim.ts"
-import { JobType } from "../../../src/domain/Job.ts"
+import { JobType, queueDefault } from "../../../src/domain/Job.ts"
 import type { ClaimRequest, JobStore } from "../../../src/ports/JobStore.ts"
 import * as Jobs from "../../support/Jobs.ts"
 import { make, pass, settle, type World } from "../../support/WorkerWorld.ts"
@@ -245,6 +245,28 @@ describe("ClaimLoop", () => {
       yield* world.start({ work: () => undefined })
       yield* pass(1_000)
       assert.strictEqual(of(world, "claimIds").length, before)
+    }))
+
+  it.effect("old messages are dropped by few claims, however few slots there are, and what is new among them runs", () =>
+    Effect.gen(function*() {
+      const world = yield* make({
+        delivering: true,
+        // As long as a statement takes, so that more arrives meanwhile.
+        store: (store) => ({ ...store, claimIds: (request) => Effect.delay(store.claimIds(request), 5) })
+      })
+      yield* world.start({ work: () => Effect.sleep(10) }, { slots: 2 })
+      yield* pass(100)
+      const queue = queueDefault
+      const old = yield* Effect.forEach(Array.from({ length: 10_000 }), () => Jobs.freshId)
+      yield* world.transport.publish(old.map((id) => ({ id, type: JobType.make("work"), queue })))
+      const ids = yield* Effect.forEach(Array.from({ length: 5 }), () => world.submit("work"))
+      yield* pass(1_000, 5)
+      for (const id of ids) {
+        assert.deepInclude(yield* world.job(id), { state: "completed", deliveries: 1 })
+      }
+      assert.isAtMost(of(world, "claimIds").length, 60)
+      const most = Math.max(...of(world, "claimIds").map((call) => (call.arguments[0] as ClaimRequest).limit))
+      assert.isBelow(most, 1_000, "the room is not larger for it")
     }))
 
   it.effect("however busy with deliveries, the oldest ready job gets a slot within seconds", () =>
