@@ -5,12 +5,15 @@
  */
 import { Duration, Effect } from "effect"
 import { JobStore } from "../../ports/JobStore.ts"
+import * as Meters from "../process/Meters.ts"
 import * as Steady from "../process/Steady.ts"
 import { KeeperConfig } from "./KeeperConfig.ts"
 
 const batch = 1_000
 
-export const round = Effect.flatMap(JobStore, (store) => store.expire(batch))
+export const round = Effect.flatMap(JobStore, (store) => store.expire(batch)).pipe(
+  Effect.tap(({ jobs }) => Meters.add("dead", jobs))
+)
 
 export const run = Effect.gen(function*() {
   const config = yield* KeeperConfig
