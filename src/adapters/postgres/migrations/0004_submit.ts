@@ -294,7 +294,9 @@ const payloads = `
     IF jsonb_path_exists(payload, 'strict $.**{255 to last} ? (@.type() == "object" || @.type() == "array")') THEN
       PERFORM deadman.refuse('payload', 'is nested deeper than 255 levels');
     END IF;
-    IF EXISTS (SELECT 1 FROM jsonb_path_query(payload, 'strict $.** ? (@.type() == "number")') n
+    -- As arrays: jsonb_path_query itself takes time with the square of what it finds.
+    IF EXISTS (SELECT 1 FROM jsonb_array_elements(
+                 jsonb_path_query_array(payload, 'strict $.** ? (@.type() == "number")')) n
                WHERE abs(n::numeric) NOT BETWEEN 2.2250738585072014e-308 AND 9007199254740991
                  AND NOT deadman.number_kept(n::numeric)) THEN
       PERFORM deadman.refuse('payload', 'holds a number that would be changed by storing it: send it as a string');
@@ -303,7 +305,8 @@ const payloads = `
     IF octet_length(payload::text) > 1048576 AND octet_length(payload::text) - (
       SELECT coalesce(sum(CASE jsonb_typeof(c) WHEN 'array' THEN greatest(jsonb_array_length(c) - 1, 0)
         ELSE greatest(2 * (SELECT count(*) FROM jsonb_object_keys(c)) - 1, 0) END), 0)
-      FROM jsonb_path_query(payload, 'strict $.** ? (@.type() == "object" || @.type() == "array")') c
+      FROM jsonb_array_elements(
+        jsonb_path_query_array(payload, 'strict $.** ? (@.type() == "object" || @.type() == "array")')) c
     ) > 1048576 THEN
       PERFORM deadman.refuse('payload', 'has more than 1048576 bytes');
     END IF;
