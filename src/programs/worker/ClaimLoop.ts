@@ -26,9 +26,9 @@ import type { Deliveries } from "./Deliveries.ts"
 import type { Leases } from "./Leases.ts"
 import type { Limits, Rooms } from "./Limits.ts"
 import * as Outage from "./Outage.ts"
+import type { Room } from "./Room.ts"
 import * as Signal from "./Signal.ts"
-import type { Room, Slots } from "./Slots.ts"
-import { isSuspect } from "./Slots.ts"
+import { isSuspect, type Slots } from "./Slots.ts"
 
 /** Bytes of payload that one claim may bring; two of them may wait and run. */
 export const claimBytesMax = 4 * 1_048_576

@@ -16,6 +16,7 @@ import * as Meters from "../process/Meters.ts"
 import type { Handlers } from "./Handlers.ts"
 import { type HeldJob, type HeldLease, isHeld, type Leases } from "./Leases.ts"
 import type { Notes } from "./Notes.ts"
+import * as Room from "./Room.ts"
 import * as Run from "./Run.ts"
 import * as Signal from "./Signal.ts"
 
@@ -25,12 +26,6 @@ import * as Signal from "./Signal.ts"
  */
 export type Stop = "release" | "timeout" | "silent"
 
-/** How long claimed jobs are expected to wait for a slot. */
-export const aheadMs = 200
-/** Jobs that wait and run, at most: two claims, so that one is under way while the jobs of the other run. */
-export const roomMax = 2_000
-/** Jobs that one claim brings, at most. */
-export const claimMax = 1_000
 /** A handler that was interrupted ends within this, or is a runaway. */
 export const graceMs = 1_000
 /** A claim that was not started within this is somebody else's chance. */
@@ -48,21 +43,10 @@ interface Active {
   over: boolean
 }
 
-export interface Room {
-  /** Jobs that wait for the next free slot, before all others. */
-  readonly urgent: number
-  /** Slots that nobody runs in or waits for. */
-  readonly free: number
-  /** Jobs to be claimed now: for the free slots, and what is expected to start soon. */
-  readonly want: number
-  /** Jobs that wait and run where all of that is used. */
-  readonly target: number
-}
-
 export interface Slots {
   /** `first`: into the next slot that is free, before what waits. */
   readonly offer: (lease: HeldLease, first: boolean) => void
-  readonly room: () => Room
+  readonly room: () => Room.Room
   readonly stop: (held: HeldJob, stop: Stop, reason: string) => void
   readonly stopLease: (lease: HeldLease, stop: Stop, reason: string) => void
   /** Hands back what waits for longer than this. */
@@ -139,36 +123,16 @@ export const make = (options: {
   let begunMs = Number.NEGATIVE_INFINITY
   let filling = false
   let runaways = 0
-  /** How long a run takes, in ms: quick to believe in slow ones, slow to believe in quick ones. */
-  let measuredMs: number | null = null
+  const measure = Room.make(options.slots)
 
   const occupied = () => actives.size - Math.min(runaways, options.slots)
-
-  const measure = (tookMs: number) => {
-    measuredMs = measuredMs === null ? tookMs : measuredMs + (tookMs - measuredMs) * (tookMs > measuredMs ? 0.5 : 0.05)
-  }
 
   const trim = () => {
     if (waiting.size === 0 || options.limits().size === 0) {
       return
     }
-    // How many more of each may start.
-    const left = new Map(options.limits())
-    const count = ({ job }: HeldJob): number => {
-      const n = job === null ? undefined : left.get(job.queue)
-      if (job === null || n === undefined) {
-        return 1
-      }
-      left.set(job.queue, n - 1)
-      return n
-    }
-    for (const active of actives.keys()) {
-      count(active)
-    }
-    for (const held of Array.from(waiting)) {
-      if (count(held) <= 0) {
-        stop(held, "release", "its queue has no room")
-      }
+    for (const held of Room.beyond(options.limits(), actives.keys(), waiting)) {
+      stop(held, "release", "its queue has no room")
     }
   }
 
@@ -208,7 +172,7 @@ export const make = (options: {
       runaways -= 1
       options.onRunaways(runaways, null)
     } else {
-      measure(tookMs)
+      measure.took(tookMs)
       Meters.runMs.updateUnsafe(tookMs, context)
       // What an interrupted handler says is not heard: one that returns early on its signal has not done its work.
       const stop = active.stop ?? (active.timeoutMs !== null && tookMs >= active.timeoutMs ? "timeout" : null)
@@ -328,29 +292,15 @@ export const make = (options: {
 
   const room: Slots["room"] = () => {
     const free = Math.max(0, options.slots - occupied())
-    let slowestMs = measuredMs ?? Number.POSITIVE_INFINITY
-    if (measuredMs !== null && actives.size > 0) {
-      // What runs now and has not ended says as much as what has ended: a queue that turns slow shows there first.
-      let sum = 0
-      const atMs = now()
-      for (const active of actives.values()) {
-        sum += active.runaway ? 0 : atMs - active.startedMs
-      }
-      slowestMs = Math.max(measuredMs, sum / actives.size)
-    }
-    const ahead = measuredMs === null ? 0 : Math.floor(options.slots * aheadMs / Math.max(slowestMs, 0.01))
-    const target = Math.min(Math.max(roomMax, options.slots), free + ahead)
     for (const held of urgent) {
       if (!waiting.has(held)) {
         urgent.delete(held)
       }
     }
-    return {
-      urgent: urgent.size,
-      free: Math.max(0, free - waiting.size),
-      want: Math.min(claimMax, Math.max(0, target - waiting.size)),
-      target
-    }
+    return measure.room({ free, waiting: waiting.size, urgent: urgent.size }, () => {
+      const atMs = now()
+      return Array.from(actives.values(), ({ runaway, startedMs }) => runaway ? 0 : atMs - startedMs)
+    })
   }
 
   const handBack: Slots["handBack"] = (olderThanMs) => {
@@ -363,8 +313,7 @@ export const make = (options: {
       }
     }
     if (handed > 0) {
-      // What was measured was too good to be true.
-      measuredMs = null
+      measure.doubt()
       work.notify()
     }
     return handed
