@@ -69,14 +69,21 @@ const kept = `
   END $$`
 
 const canonical = `
+  -- What holds others calls itself for those that hold others again: a call costs more than what most values need.
   CREATE FUNCTION deadman.canonical(value jsonb) RETURNS text LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
   BEGIN
     RETURN CASE jsonb_typeof(value)
       WHEN 'object' THEN '{' || coalesce((
-        SELECT string_agg(to_json(e.key)::text || ':' || deadman.canonical(e.value), ',' ORDER BY e.key COLLATE "C")
+        SELECT string_agg(to_json(e.key)::text || ':' || CASE
+          WHEN jsonb_typeof(e.value) IN ('object', 'array') THEN deadman.canonical(e.value)
+          WHEN jsonb_typeof(e.value) <> 'number' OR e.value::text ~ '^-?[0-9]{1,15}$' THEN e.value::text
+          ELSE deadman.js_number(e.value::numeric) END, ',' ORDER BY e.key COLLATE "C")
         FROM jsonb_each(value) e), '') || '}'
       WHEN 'array' THEN '[' || coalesce((
-        SELECT string_agg(deadman.canonical(e.value), ',' ORDER BY e.at)
+        SELECT string_agg(CASE
+          WHEN jsonb_typeof(e.value) IN ('object', 'array') THEN deadman.canonical(e.value)
+          WHEN jsonb_typeof(e.value) <> 'number' OR e.value::text ~ '^-?[0-9]{1,15}$' THEN e.value::text
+          ELSE deadman.js_number(e.value::numeric) END, ',' ORDER BY e.at)
         FROM jsonb_array_elements(value) WITH ORDINALITY AS e(value, at)), '') || ']'
       WHEN 'number' THEN deadman.js_number(value::numeric)
       ELSE value::text
@@ -86,14 +93,21 @@ const canonical = `
 const names = `
   -- What must be unique: the type, which fields count, and what they are.
   CREATE FUNCTION deadman.unique_key(job_type text, payload jsonb, fields jsonb) RETURNS text
-  LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
-    SELECT job_type || ':' || encode(sha256(convert_to(deadman.canonical(
-      CASE WHEN coalesce(fields, 'null') = 'null' THEN jsonb_build_array(payload)
-           ELSE jsonb_build_array(
-             (SELECT coalesce(jsonb_object_agg(f.name, payload -> f.name), '{}')
-              FROM jsonb_array_elements_text(fields) f(name) WHERE payload ? f.name),
-             (SELECT jsonb_agg(f.name ORDER BY f.name COLLATE "C") FROM jsonb_array_elements_text(fields) f(name)))
-      END), 'UTF8')), 'hex')
-  $$`
+  LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
+  DECLARE
+    chosen jsonb;
+    names  jsonb;
+  BEGIN
+    IF coalesce(fields, 'null') = 'null' THEN
+      chosen := jsonb_build_array(payload);
+    ELSE
+      SELECT jsonb_agg(f.name ORDER BY f.name COLLATE "C"),
+             coalesce(jsonb_object_agg(f.name, payload -> f.name) FILTER (WHERE payload ? f.name), '{}')
+      INTO names, chosen
+      FROM jsonb_array_elements_text(fields) f(name);
+      chosen := jsonb_build_array(chosen, names);
+    END IF;
+    RETURN job_type || ':' || encode(sha256(convert_to(deadman.canonical(chosen), 'UTF8')), 'hex');
+  END $$`
 
 export default [digits, kept, canonical, names] as const
