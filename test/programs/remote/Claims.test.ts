@@ -1,6 +1,7 @@
 /** Claims for workers elsewhere: repeats, lost answers, askers that go away, and waits that share their looks. */
 import { assert, it } from "@effect/vitest"
 import { Clock, Deferred, Effect, Fiber } from "effect"
+import { askersMax } from "../../../src/programs/remote/Claims.ts"
 import { eventually } from "../../support/Eventually.ts"
 import * as Jobs from "../../support/Jobs.ts"
 import * as World from "./World.ts"
@@ -178,7 +179,7 @@ it.live("those that ask are bounded", () =>
     const { process, request } = yield* World.make
     const remote = yield* process
     yield* Effect.forEach(
-      Array.from({ length: 2_000 }),
+      Array.from({ length: askersMax }),
       () => Effect.forkChild(remote.claim(request({ waitMs: 20_000 })), { startImmediately: true })
     )
     assert.strictEqual((yield* Effect.flip(remote.claim(request()))).reason, "full")
