@@ -225,6 +225,30 @@ for (const [name, subject] of Subject.both) {
         assert.deepInclude(yield* job(id), { worker: "py-1", lease_losses: 0, attempts: 0 })
       }))
 
+    it.effect("a claim whose answer cannot be delivered is handed back at once", () =>
+      Effect.gen(function*() {
+        const { port } = yield* ServerAddress
+        const { job, submit, type } = yield* staged
+        // More than what lies between two sockets, so that the answer is still being written when its reader goes.
+        const ids = yield* Effect.forEach(Array.from({ length: 4 }), () => submit({ payload: "x".repeat(1_000_000) }))
+        const body = JSON.stringify({ worker: "gone", types: [type], limit: 4, wait_ms: 0, lease: crypto.randomUUID() })
+        const socket = connect(port, "127.0.0.1").on("error", () => {})
+        socket.pause()
+        socket.write(
+          `POST /workers/claims HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n` +
+            `Content-Length: ${body.length}\r\n\r\n${body}`
+        )
+        const all = (state: string) =>
+          Effect.map(Effect.forEach(ids, job), (found) => found.every((one) => one.state === state))
+        yield* eventually("they are taken", all("running"))
+        yield* Effect.sleep("300 millis")
+        socket.resetAndDestroy()
+        yield* eventually("they are handed back", all("pending"), "3 seconds")
+        for (const id of ids) {
+          assert.deepInclude(yield* job(id), { attempts: 0, lease_losses: 0, events: [] })
+        }
+      }))
+
     it.effect("an attempt past its timeout is a failed one at a heartbeat, whatever its worker does", () =>
       Effect.gen(function*() {
         const { beat, job, settle, taken } = yield* staged
