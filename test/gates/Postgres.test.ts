@@ -45,4 +45,14 @@ it.layer(Counting.layer, { excludeTestServices: true, timeout: "60 seconds" })("
       }).pipe(Effect.provide(Layer.provideMerge(Counting.ports(), Counting.postgresPorts))),
     90_000
   )
+
+  it.effect("in a batch of a thousand costs a thousandth of a statement", () =>
+    Effect.gen(function*() {
+      const counter = yield* Counting.Counter
+      yield* Counting.submit(1, 1)
+      const before = { ...counter }
+      yield* Counting.submitAll(1_000)
+      assert.strictEqual(counter.submit - before.submit, 1, "statements that store")
+      assert.strictEqual(counter.other - before.other, 0, "statements beside the one that stores")
+    }).pipe(Effect.provide(Layer.provideMerge(Counting.ports(), Counting.postgresPorts))))
 })

@@ -369,7 +369,15 @@ export const make = (db: Db, options: StoreOptions): Pick<JobStore["Service"], "
       return (yield* guilty(jobs.slice(0, middle))) ?? (yield* guilty(jobs.slice(middle)))
     })
 
+  /** A statement is a transaction: whether it stored all of them. Whatever stands in its way, it stored none. */
+  const atOnce = (jobs: ReadonlyArray<NewJob>, answers: Answers) =>
+    insert(null, sql.whole, jobs, null, answers).pipe(
+      Effect.as(true),
+      Effect.catchIf((error) => error.kind !== "unavailable", () => Effect.succeed(false))
+    )
+
   const atomic = Effect.fnUntraced(function*(jobs: ReadonlyArray<NewJob>, answers: Answers) {
+    if (jobs.every((job) => job.key === null && !Terms.hasTerms(job)) && (yield* atOnce(jobs, answers))) return
     yield* addRoutes(jobs)
     yield* together(jobs, answers, true).pipe(
       Effect.catch((error) =>

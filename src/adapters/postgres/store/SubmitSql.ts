@@ -83,6 +83,13 @@ export const make = (options: StoreOptions) => ({
     ${ending(options)}
     ${answer("NULL::int[]")}`,
 
+  /** All or nothing: a route that is not there yet fails it, as does an id that is there. */
+  whole: `WITH ${entries(false)},
+    ${body("x", "")},
+    ${job("x")},
+    ${ending(options)}
+    ${answer("NULL::int[]")}`,
+
   careful: `WITH ${entries(true)},
     ${body(`x WHERE x.route IS NOT NULL ORDER BY x.id`, "ON CONFLICT (id) DO NOTHING")},
     ${job(`x JOIN b ON b.id = x.id`)},
