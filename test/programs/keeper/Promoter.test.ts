@@ -74,7 +74,7 @@ it.effect("while the index is away the scan is the punctual one, and no round fa
 
 /** A store that takes 100 ms for whatever it is asked. */
 const slow = Effect.map(JobStore, (store): JobStore["Service"] => {
-  const passes = Effect.tap(() => TestClock.adjust("100 millis"))
+  const passes = <A, E>(asked: Effect.Effect<A, E>) => Effect.tap(asked, () => TestClock.adjust("100 millis"))
   return {
     ...store,
     promote: (limit) => passes(store.promote(limit)),
