@@ -23,7 +23,7 @@ import { DeadReason, JobState } from "../../domain/JobState.ts"
 import * as Unique from "../../domain/Unique.ts"
 import { always, controlErrors, Count, ErrorBody, submitErrors } from "./ApiShapes.ts"
 import { Queues } from "./QueueApi.ts"
-import { Name as ScheduleName, Schedules } from "./SchedulesApi.ts"
+import { Name as ScheduleName, Schedules } from "./ScheduleApi.ts"
 import { Workers } from "./WorkersApi.ts"
 
 export const listLimitDefault = 50

@@ -12,7 +12,7 @@ import { because } from "../../domain/Because.ts"
 import type { JobState } from "../../domain/JobState.ts"
 import { Api, type JobBody, NewJobBody } from "./Api.ts"
 import * as ClientError from "./ClientError.ts"
-import { NewScheduleBody, type ScheduleBody } from "./SchedulesApi.ts"
+import { NewScheduleBody, type ScheduleBody } from "./ScheduleApi.ts"
 
 export type Job = typeof JobBody.Type
 

@@ -17,7 +17,7 @@ import {
   type Timing
 } from "../../domain/Schedule.ts"
 import * as ApiError from "./ApiError.ts"
-import { schedulesLimitDefault, schedulesLimitMax } from "./SchedulesApi.ts"
+import { schedulesLimitDefault, schedulesLimitMax } from "./ScheduleApi.ts"
 import * as SubmitBody from "./SubmitBody.ts"
 
 const jobFields = ["type", "payload", "queue", "priority", "max_attempts", "backoff", "timeout_ms", "tags"]

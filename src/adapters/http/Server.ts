@@ -28,7 +28,7 @@ import * as ListQuery from "./ListQuery.ts"
 import * as QueueHandlers from "./QueueHandlers.ts"
 import * as Reply from "./Reply.ts"
 import * as Routes from "./Routes.ts"
-import * as SchedulesHandlers from "./SchedulesHandlers.ts"
+import * as ScheduleHandlers from "./ScheduleHandlers.ts"
 import * as SystemHandlers from "./SystemHandlers.ts"
 import * as WorkersHandlers from "./WorkersHandlers.ts"
 
@@ -66,7 +66,7 @@ const app = Layer.mergeAll(
   Layer.provide([
     JobsHandlers.layer,
     QueueHandlers.layer,
-    SchedulesHandlers.layer,
+    ScheduleHandlers.layer,
     SystemHandlers.layer,
     WorkersHandlers.layer
   ])

@@ -74,27 +74,26 @@ it.effect("a schedule that is put while the scheduler sleeps fires at its first 
     yield* Fiber.interrupt(running)
   })))
 
-it.effect("after half an hour without a scheduler the policy decides, and not how many look", () =>
-  Effect.forEach(
-    [
-      ["skip", []],
-      ["latest", [1_800_000]],
-      [{ all: 3 }, [1_680_000, 1_740_000, 1_800_000]]
-    ] satisfies ReadonlyArray<readonly [NewSchedule["missed"], ReadonlyArray<number>]>,
-    ([missed, expected]) =>
-      provided(Effect.gen(function*() {
-        const schedules = yield* Schedules
-        yield* schedules.put(schedule({ missed, timing: { cron: "* * * * *", zone: "UTC" } }))
-        yield* TestClock.adjust("1845 seconds")
-        const running = yield* Effect.forEach([1, 2, 3], () => Effect.forkChild(Scheduler.run))
-        yield* seconds(10)
-        assert.deepStrictEqual(yield* ticks, expected)
-        yield* seconds(60)
-        assert.deepStrictEqual(yield* ticks, [...expected, 1_860_000])
-        yield* Fiber.interruptAll(running)
-      })),
-    { discard: true }
-  ))
+const policies: ReadonlyArray<readonly [NewSchedule["missed"], ReadonlyArray<number>]> = [
+  ["skip", []],
+  ["latest", [1_800_000]],
+  [{ all: 3 }, [1_680_000, 1_740_000, 1_800_000]]
+]
+
+for (const [missed, expected] of policies) {
+  it.effect(`after half an hour without a scheduler the policy ${JSON.stringify(missed)} decides, not how many look`, () =>
+    provided(Effect.gen(function*() {
+      const schedules = yield* Schedules
+      yield* schedules.put(schedule({ missed, timing: { cron: "* * * * *", zone: "UTC" } }))
+      yield* TestClock.adjust("1845 seconds")
+      const running = yield* Effect.forEach([1, 2, 3], () => Effect.forkChild(Scheduler.run))
+      yield* seconds(10)
+      assert.deepStrictEqual(yield* ticks, expected)
+      yield* seconds(60)
+      assert.deepStrictEqual(yield* ticks, [...expected, 1_860_000])
+      yield* Fiber.interruptAll(running)
+    })))
+}
 
 it.effect("a firing whose answer was lost is not repeated, and one that was not stored is", () =>
   provided(Effect.gen(function*() {
