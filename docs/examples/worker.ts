@@ -1,19 +1,8 @@
 /** A process that runs jobs until it is told to stop. `node worker.ts`, in as many terminals as you like. */
 // #region worker
-import { Deadman, Job } from "deadman"
-import { resize } from "./jobs.ts"
+import { Deadman } from "deadman"
+import { handlers } from "./handlers.ts"
 
-const resizer = resize.handle(async ({ url, width }, { job, log, progress, signal }) => {
-  if (!url.startsWith("https://")) throw new Job.Rejected("only https addresses are fetched") // dead at once
-  if (url.includes("/not-yet/")) return Job.again(60_000) // once more in a minute, at no cost
-  log(`attempt ${job.attempt}, delivery ${job.delivery}`)
-  for (let done = 1; done <= 3; done++) {
-    signal.throwIfAborted() // cancelled, out of time, or the process stops
-    progress({ done, of: 3 })
-  }
-  return { bytes: width * 3 }
-})
-
-await Deadman.start({ handlers: [resizer], slots: 8, stopOnSignals: true })
+await Deadman.start({ handlers, slots: 8, stopOnSignals: true })
 console.log("running jobs")
 // #endregion

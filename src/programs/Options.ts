@@ -4,7 +4,7 @@
  * Each option stands for a variable of the environment and goes before it, so that all of the rules, the defaults and
  * the checks are those of the shipped programs. What is wrong is said in the words of whoever said it.
  */
-import { Config, ConfigProvider, Effect, Layer, Schema } from "effect"
+import { Config, ConfigProvider, Effect, type Layer, Schema } from "effect"
 import * as Variables from "./process/Variables.ts"
 
 /** Where the jobs are kept, and how they travel. */

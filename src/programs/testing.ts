@@ -22,7 +22,7 @@ import { Client, type Ended, type Submission } from "./client/Client.ts"
 import type { SubmitOptions } from "./client/SubmitOptions.ts"
 import type { JobValueRefused } from "./job/Definition.ts"
 import * as Layers from "./Layers.ts"
-import * as Given from "./Options.ts"
+import type * as Given from "./Options.ts"
 import * as Start from "./Start.ts"
 import { Runner, TestStuck } from "./testing/Runner.ts"
 import * as Running from "./testing/Runner.ts"
@@ -117,7 +117,7 @@ export const start = (options: TestOptions = {}): Promise<TestDeadman> => {
         jobs.push(...page.jobs)
         before = page.next
       } while (before !== null)
-      return jobs.reverse()
+      return jobs.toReversed()
     })
 
     const submitted = (job: string | PayloadOf<unknown>) =>
