@@ -206,3 +206,24 @@ it.live("a queue with a limit gives each worker so many, and none waits behind o
     const third = yield* Effect.timeout(Fiber.join(first), "3 seconds")
     assert.deepStrictEqual([...full.jobs, ...second.jobs, ...third.jobs].map(({ id }) => id).sort(), submitted.sort())
   }).pipe(Effect.scoped))
+
+it.live("who may take no more of a limited queue stands in nobody's way", () =>
+  Effect.gen(function*() {
+    const { limits, process, request, submit } = yield* World.make
+    const remote = yield* process
+    const queue = yield* Jobs.freshQueue
+    limits.push({ queue, concurrency: 1 })
+    yield* submit({ queue })
+    assert.strictEqual((yield* remote.claim(request({ worker: "full" }))).jobs.length, 1)
+    yield* Effect.forkChild(remote.claim(request({ worker: "full", waitMs: 20_000 })))
+    const before = yield* Clock.currentTimeMillis
+    for (let n = 0; n < 4; n++) {
+      yield* Effect.sleep("50 millis")
+      const waiting = yield* Effect.forkChild(remote.claim(request({ worker: `free-${n}`, waitMs: 20_000 })))
+      yield* Effect.sleep("50 millis")
+      yield* submit({ queue })
+      assert.strictEqual((yield* Fiber.join(waiting)).jobs.length, 1)
+    }
+    // Behind the full one each would wait for the next look: half a second, on average.
+    assert.isBelow((yield* Clock.currentTimeMillis) - before, 1_400)
+  }).pipe(Effect.scoped))
