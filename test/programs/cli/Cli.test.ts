@@ -328,6 +328,13 @@ it.layer(Server.layer, { excludeTestServices: true, timeout: "90 seconds" })("de
           payload: "x".repeat(2_000)
         }))
       )
+      // One that would go on: nothing else tells it that nobody reads any more.
+      const submitting = yield* Effect.forkChild(
+        Effect.forever(Effect.andThen(api.send("POST", "/jobs", { type: "cli.read" }), Effect.sleep(200)))
+      )
+      const tail = yield* deadmanWith({ closeAfter: 1 }, "tail", "--type", "cli.read", "--every", "100", "--json")
+      yield* Effect.sync(() => submitting.interruptUnsafe())
+      assert.strictEqual(tail.code, 0, tail.err)
       const ran = yield* deadmanWith({ closeAfter: 1 }, "list", "--type", "cli.long", "--limit", "300", "--json")
       assert.strictEqual(ran.code, 0, ran.err)
       assert.notInclude(ran.err, "EPIPE")
