@@ -1,6 +1,6 @@
 /** What a worker does about queues that are paused or have a limit. */
 import { assert, describe, it } from "@effect/vitest"
-import { Effect } from "effect"
+import { Duration, Effect } from "effect"
 import { Queue } from "../../../src/domain/Job.ts"
 import type { JobId } from "../../../src/domain/JobId.ts"
 import type { ClaimRequest, JobStore } from "../../../src/ports/JobStore.ts"
@@ -122,6 +122,44 @@ describe("queues with a limit", () => {
       assert.isAtMost(world.calls.filter(({ operation }) => operation === "claim").length, 15)
     }))
 
+  it.effect("while there is room to spare the end of a job brings no claim", () =>
+    Effect.gen(function*() {
+      const world = yield* make()
+      yield* world.queues.put(limited, { concurrency: 10 })
+      yield* world.start(probes(20).handlers, { slots: 20 })
+      yield* pass(100)
+      const before = world.calls.length
+      for (let n = 0; n < 20; n++) {
+        yield* submit(world, limited, 1)
+        yield* pass(100, 10)
+      }
+      const claims = world.calls.slice(before).filter(({ operation }) => operation === "claim").length
+      // One for each wake, and some that nobody asked for.
+      assert.isAtLeast(claims, 20)
+      assert.isAtMost(claims, 26)
+    }))
+
+  it.effect("a limit that comes while jobs wait for a slot hands back those it does not let start", () =>
+    Effect.gen(function*() {
+      const world = yield* make()
+      const seen = probes(20)
+      const ids = yield* submit(world, limited, 400)
+      yield* world.start(seen.handlers, { slots: 4 })
+      yield* pass(300, 10)
+      assert.isAbove((yield* world.store.counts).byState.running, 20)
+      yield* world.queues.put(limited, { concurrency: 1 })
+      yield* world.transport.wake([{ _tag: "Queues" }])
+      yield* pass(60, 5)
+      for (let n = 0; n < 10; n++) {
+        assert.isAtMost(seen.running(limited), 1)
+        assert.isAtMost((yield* world.store.counts).byState.running, 1)
+        yield* pass(10, 5)
+      }
+      assert.isTrue(
+        (yield* Effect.forEach(ids, world.job)).every(({ attempts, events }) => attempts + events.length === 0)
+      )
+    }))
+
   it.effect("a limit that is raised, lowered or taken away holds from the wake on, and without one within seconds", () =>
     Effect.gen(function*() {
       const world = yield* make()
@@ -207,12 +245,15 @@ describe("queues with a limit", () => {
         })
       }
       const [first] = yield* submit(world, limited, 1)
-      yield* world.start({ work: deaf }, { slots: 2 })
+      // Nothing is found by looking: what is claimed was told.
+      const pool = yield* world.start({ work: deaf }, { slots: 2, poll: Duration.minutes(10) })
       yield* pass(100)
       const [second] = yield* submit(world, limited, 1)
       yield* world.store.cancel(first!)
-      yield* pass(5_000)
+      // Its worker has learnt of it, and has given up waiting for its end.
+      yield* pass(8_000)
       assert.strictEqual((yield* world.job(first!)).state, "dead")
+      assert.strictEqual(yield* pool.service.runaways, 1)
       assert.strictEqual((yield* world.job(second!)).state, "pending")
       release()
       yield* pass(200)
