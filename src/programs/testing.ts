@@ -50,9 +50,10 @@ export const layer = <R = never>(options: {
       // A test of what submits needs no handler.
       Object.keys(options.handlers).length === 0
         ? Layer.succeed(Handlers, { types: [], get: () => undefined })
-        : Layers.layerHandlers(options.handlers)
+        : Layer.provide(Layers.layerHandlers(options.handlers), Running.layerBelowHandlers)
     ),
     Layer.provideMerge(Layers.layerClient),
+    Layer.provide(Running.layerClock),
     Layer.provide(layerMemory)
   ) as Layer.Layer<Client | Runner, Given.StartFailed, Exclude<R, Client>>
 

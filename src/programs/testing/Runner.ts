@@ -50,6 +50,11 @@ interface Flight {
 }
 
 /** The clock as handlers see it: it also says who waits for it, and until when. */
+export class HandlersClock extends Context.Service<HandlersClock, {
+  readonly service: Clock.Clock
+  readonly sleeps: ReadonlyMap<symbol, number>
+}>()("deadman/programs/testing/Runner/HandlersClock") {}
+
 const watched = (clock: Clock.Clock) => {
   const sleeps = new Map<symbol, number>()
   const service: Clock.Clock = {
@@ -76,7 +81,7 @@ const make = Effect.gen(function*() {
   const handlers = yield* Handlers
   const drawLease = yield* LeaseIds
   const clock = yield* Clock.Clock
-  const { service, sleeps } = watched(clock)
+  const { service, sleeps } = yield* HandlersClock
   const context = Context.add(yield* Effect.context<never>(), Clock.Clock, service)
   const fork = yield* FiberSet.makeRuntime<never, void, never>()
   const notes = Notes.make({ store, now: () => clock.currentTimeMillisUnsafe() })
@@ -274,4 +279,12 @@ const make = Effect.gen(function*() {
   return Runner.of({ drain, advance, untilEnded })
 })
 
-export const layer: Layer.Layer<Runner, never, JobStore | Handlers> = Layer.effect(Runner, make)
+export const layerClock: Layer.Layer<HandlersClock> = Layer.effect(HandlersClock, Effect.map(Clock.Clock, watched))
+
+/** Below the handlers alone: they keep the context in which they are put together, and their clock has to be in it. */
+export const layerBelowHandlers: Layer.Layer<never, never, HandlersClock> = Layer.effect(
+  Clock.Clock,
+  Effect.map(HandlersClock, ({ service }) => service)
+)
+
+export const layer: Layer.Layer<Runner, never, JobStore | Handlers | HandlersClock> = Layer.effect(Runner, make)

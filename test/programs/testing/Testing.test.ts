@@ -12,6 +12,8 @@ const mail = Job.define({
   backoff: { kind: "fixed", delay_ms: 60_000 }
 })
 
+const Nap = Job.define({ type: "nap", payload: Schema.Null })
+
 const at = DateTime.toDateUtc(DateTime.makeUnsafe("2026-03-01T12:00:00Z"))
 
 const using = <A>(
@@ -122,12 +124,12 @@ describe("deadman/testing", () => {
     using(
       { now: at, handlers: { nap: () => Effect.as(Effect.sleep("1 hour"), "rested") } },
       (deadman) =>
-        deadman.submit("nap").then((job) =>
+        deadman.submit(Nap, null).then((job) =>
           deadman.drain()
             .then(() => assert.fail("it ended"), (error: Error) => assert.include(error.message, "advance()"))
             .then(() => deadman.advance(3_600_000))
             .then((ran) => assert.deepStrictEqual(ran.map(({ result }) => result), ["rested"]))
-            .then(() => deadman.submit("nap", null, { timeoutMs: 60_000, maxAttempts: 1 }))
+            .then(() => deadman.submit(Nap, null, { timeoutMs: 60_000, maxAttempts: 1 }))
             .then((job) => deadman.wait(job))
             .then((ended) => assert.deepStrictEqual([ended.state, ended.errors[0]?.name], ["dead", "Timeout"]))
             .then(() => assert.strictEqual(deadman.now(), Number(at) + 3_660_000))
