@@ -9,8 +9,8 @@ import * as ApiError from "./ApiError.ts"
 import * as Batch from "./Batch.ts"
 import { answered } from "./Deadline.ts"
 import * as Guard from "./Guard.ts"
-import * as QueueBody from "./QueueBody.ts"
 import { queueBodyMaxBytes } from "./QueueApi.ts"
+import * as QueueBody from "./QueueBody.ts"
 import * as Reply from "./Reply.ts"
 
 const replying = <R>(
