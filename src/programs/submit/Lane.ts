@@ -85,11 +85,12 @@ export const make = (flush: (entries: ReadonlyArray<Entry>) => void): Lane => {
     }
   }
 
-  // What arrives in one turn of the event loop leaves in one flush.
+  // What arrives in one turn of the event loop leaves in one flush. Each connection that has something to read is a
+  // task of its own, with its microtasks: only after the last of them is everything there.
   const schedule = () => {
     if (!scheduled && flights.size < flightsMax) {
       scheduled = true
-      queueMicrotask(pump)
+      setImmediate(pump)
     }
   }
 
@@ -121,7 +122,7 @@ export const make = (flush: (entries: ReadonlyArray<Entry>) => void): Lane => {
     },
     landed: (entries) => {
       flights.delete(entries)
-      pump()
+      schedule()
     }
   }
 }
