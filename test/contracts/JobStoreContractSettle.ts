@@ -46,7 +46,12 @@ export const settleLaws: Steps.Laws = (it, pass) => {
       assert.isAtLeast(error?.atMs ?? 0, before)
       yield* store.promoteIds([job.id])
       const early = yield* store.claimIds({ ...(yield* Steps.request(job)), ids: [job.id] })
-      assert.deepStrictEqual(early, { claimed: [], notYetDue: [{ id: job.id, runAtMs: failed.runAtMs }], inOrder: [], left: [] })
+      assert.deepStrictEqual(early, {
+        claimed: [],
+        notYetDue: [{ id: job.id, runAtMs: failed.runAtMs }],
+        inOrder: [],
+        left: []
+      })
       const next = yield* Steps.held(pass, job)
       assert.include(next.job, { epoch: 2, attempts: 1 })
       assert.isAtLeast((yield* Steps.read(job.id)).startedAtMs ?? 0, failed.runAtMs)
