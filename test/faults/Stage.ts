@@ -104,8 +104,21 @@ const make = Effect.fnUntraced(function*(env: Env, settings: Env) {
       ([found]) => found?.n === ids.length
     )
 
+  /** Every worker that lives has begun: how long a process takes to start is nobody's promise. */
+  const present = Processes.eventually(
+    "the workers are there",
+    Effect.map(
+      rows<{ name: string }>(`SELECT name FROM deadman.session`),
+      (sessions) =>
+        crew.every(({ name, program }) =>
+          !program.alive() || sessions.some((session) => session.name.startsWith(`${name}-`))
+        )
+    ),
+    "60 seconds"
+  )
+
   const ended = (ids: ReadonlyArray<string>, within: Duration.Input = "60 seconds") =>
-    Processes.eventually("the jobs are final", reached(ids, [3, 4]), within).pipe(
+    Effect.andThen(present, Processes.eventually("the jobs are final", reached(ids, [3, 4]), within)).pipe(
       Effect.tapError(() =>
         Effect.flatMap(jobs(ids), (found) =>
           Effect.logError(
