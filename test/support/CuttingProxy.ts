@@ -7,8 +7,8 @@ import { connect, createServer, type Server, type Socket } from "node:net"
 
 export interface CuttingProxy {
   readonly port: number
-  /** The next `n` answers are lost, one connection each. */
-  readonly loseAnswers: (n: number) => Effect.Effect<void>
+  /** The next `n` answers are lost, one connection each; so many pass before. */
+  readonly loseAnswers: (n: number, passing?: number) => Effect.Effect<void>
   /** How many were lost so far. */
   readonly lost: Effect.Effect<number>
 }
@@ -16,6 +16,7 @@ export interface CuttingProxy {
 export const make = (target: { readonly port: number }): Effect.Effect<CuttingProxy, never, Scope.Scope> =>
   Effect.gen(function*() {
     let toLose = 0
+    let toPass = 0
     let lost = 0
     const sockets = new Set<Socket>()
     const serve = (client: Socket) => {
@@ -34,7 +35,10 @@ export const make = (target: { readonly port: number }): Effect.Effect<CuttingPr
         server.write(chunk)
       })
       server.on("data", (chunk) => {
-        if (toLose > 0 && asked > 3) {
+        if (toLose > 0 && toPass > 0) {
+          toPass -= 1
+          client.write(chunk)
+        } else if (toLose > 0 && asked > 3) {
           toLose -= 1
           lost += 1
           end()
@@ -64,9 +68,10 @@ export const make = (target: { readonly port: number }): Effect.Effect<CuttingPr
     const address = listening.address()
     return {
       port: typeof address === "object" && address !== null ? address.port : 0,
-      loseAnswers: (n) =>
+      loseAnswers: (n, passing = 0) =>
         Effect.sync(() => {
           toLose += n
+          toPass = passing
         }),
       lost: Effect.sync(() => lost)
     }

@@ -8,6 +8,9 @@
  *
  * A COMMIT whose answer was lost fails the run. Nothing is wrong then: asked again, `once` answers `Already`, and of a
  * completed job the settlement is known as a repeat.
+ *
+ * A query that failed undoes its transaction, whoever caught its error: the COMMIT then is a ROLLBACK, and most clients do
+ * not say so. So each form sends a statement after the work, which fails there.
  */
 import { Effect } from "effect"
 import { SqlClient, type SqlError } from "effect/sql"
@@ -39,6 +42,9 @@ const effectParams = ({ claim, job }: Running, key: string): Array<unknown> => {
   }
   return [`${job.id}/${key}`, job.id, claim.epoch, claim.lease, job.worker]
 }
+
+/** Refused with 25P02 where a query before it has failed. */
+const stillGood = "SELECT 1"
 
 const claimParams = ({ claim }: Running): Array<unknown> => [claim.id, claim.epoch, claim.lease]
 
@@ -98,7 +104,9 @@ export const once = Effect.fnUntraced(function*<A, E, R>(
     if (row?.go !== true) {
       return { _tag: "Already" } as Once<A>
     }
-    return { _tag: "Fired", value: yield* effect } as Once<A>
+    const value = yield* effect
+    yield* sql.unsafe(stillGood)
+    return { _tag: "Fired", value } as Once<A>
   })).pipe(
     Effect.catch((error: E | SqlError.SqlError) => said<A, E | SqlError.SqlError>(current, error))
   )
@@ -154,19 +162,26 @@ const transact = <A>(query: Query, body: Effect.Effect<A, unknown>): Effect.Effe
   Effect.gen(function*() {
     yield* ask(query, "BEGIN", [])
     // What went wrong is what is told: a connection that is gone rolls back by itself.
-    const value = yield* Effect.onError(body, () => Effect.ignore(ask(query, "ROLLBACK", [])))
+    const value = yield* Effect.onError(
+      Effect.tap(body, () => ask(query, stillGood, [])),
+      () => Effect.ignore(ask(query, "ROLLBACK", []))
+    )
     yield* ask(query, "COMMIT", [])
     return value
   })
 
 /**
  * For a transaction of the caller's own, as its first statement: whether there is anything to do. Then the commit
- * records the effect, and fails where the claim is not current.
+ * records the effect, and fails where the claim is not current. Where a query has failed and its error was caught, the
+ * commit does nothing and may not say so: the caller lets such errors out, or sends one more statement before it.
  */
 export const guard = (running: Running, key: string, query: Query): Promise<boolean> =>
   Effect.runPromise(guarding(running, key, query))
 
-/** For a transaction of the caller's own, as its last statement: the commit ends the job with `value` as the result. */
+/**
+ * For a transaction of the caller's own, as its last statement: the commit ends the job with `value` as the result. It
+ * fails where a query before it has failed.
+ */
 export const completing = (running: Running, value: unknown, query: Query): Promise<void> =>
   Effect.runPromise(Effect.asVoid(
     Effect.suspend(() => ask(query, pledgeCompletion, completionParams(running, value)))

@@ -254,8 +254,8 @@ it.layer(layer, { excludeTestServices: true, timeout: "60 seconds" })("OwnTransa
       yield* Effect.gen(function*() {
         const sql = yield* SqlClient.SqlClient
         const add = sql.unsafe("UPDATE public.account SET balance = balance + 1 WHERE name = $1", [name])
-        // Everything before COMMIT was answered.
-        const first = OwnTransaction.once("x", Effect.tap(add, () => proxy.loseAnswers(1)))
+        // Everything before COMMIT was answered: of the first, also the statement that asks whether all went well.
+        const first = OwnTransaction.once("x", Effect.tap(add, () => proxy.loseAnswers(1, 1)))
         assert.isTrue(Exit.isFailure(yield* Effect.exit(first.pipe(under(once)))))
         const second = sql.withTransaction(Effect.tap(OwnTransaction.complete(add), () => proxy.loseAnswers(1)))
         assert.isTrue(Exit.isFailure(yield* Effect.exit(second.pipe(under(complete)))))
@@ -309,6 +309,43 @@ it.layer(layer, { excludeTestServices: true, timeout: "60 seconds" })("OwnTransa
       assert.deepStrictEqual(yield* complete(claim), Exit.succeed(1))
       assert.strictEqual(yield* balance, 2)
       assert.deepStrictEqual(yield* rowOf(claim), { state: 3, attempts: 0, losses: 0, result: 1 })
+    }).pipe(Effect.scoped))
+
+  it.effect("a query that failed and whose error was caught leaves nothing, and nobody hears that it was done", () =>
+    Effect.gen(function*() {
+      const { add, balance, name } = yield* account("swallowed")
+      const claim = yield* Rows.freshClaim
+      const { query } = yield* connected
+      const sql = yield* SqlClient.SqlClient
+      const wrong = "SELECT 1 / 0"
+      const work = () =>
+        query("UPDATE public.account SET balance = balance + 1 WHERE name = $1", [name])
+          .then(() => query(wrong)).catch(() => undefined)
+      const plain: ReadonlyArray<() => Promise<unknown>> = [
+        () => OwnTransaction.onceWith(running(claim), "x", query, work),
+        () => OwnTransaction.completeWith(running(claim), query, work)
+      ]
+      const swallowing = Effect.andThen(add, Effect.ignore(sql.unsafe(wrong)))
+      const exits: ReadonlyArray<Exit.Exit<unknown, unknown>> = [
+        ...(yield* Effect.forEach(plain, (run) => Effect.exit(Effect.promise(run)))),
+        yield* Effect.exit(OwnTransaction.once("x", swallowing).pipe(under(claim))),
+        yield* Effect.exit(OwnTransaction.complete(swallowing).pipe(under(claim)))
+      ]
+      for (const exit of exits) {
+        assert.include(Exit.isFailure(exit) ? Cause.pretty(exit.cause) : JSON.stringify(exit), "aborted")
+      }
+      assert.strictEqual(yield* balance, 0)
+      assert.strictEqual((yield* rowOf(claim))["state"], 1)
+      // The connection is good for the next one.
+      assert.deepStrictEqual(
+        yield* Effect.promise(() =>
+          OwnTransaction.onceWith(running(claim), "x", query, () => query("SELECT 2").then(() => 2))
+        ),
+        {
+          _tag: "Fired",
+          value: 2
+        }
+      )
     }).pipe(Effect.scoped))
 
   it.effect("postgres: guard and completion within its own transaction", () =>
