@@ -250,6 +250,12 @@ export interface Pruned {
 
 type Answer<A> = Effect.Effect<A, JobStoreUnavailable>
 
+/**
+ * How long a job stays after its end, however short its own retention: a submit whose answer was lost is sent again under
+ * the same id within some ten seconds, and where the job has ended and is gone by then it would be stored and run again.
+ */
+export const keptLeastMs = 60_000
+
 export class JobStore extends Context.Service<JobStore, {
   readonly submit: (
     jobs: ReadonlyArray<NewJob>,
@@ -303,10 +309,14 @@ export class JobStore extends Context.Service<JobStore, {
   readonly expire: (limit: number) => Answer<Expired>
   readonly deadLetters: (limit: number) => Answer<ReadonlyArray<DeadLetter>>
   readonly announced: (ids: ReadonlyArray<JobId>) => Answer<void>
-  /** Deletes one batch of what is final for longer than this, and of keys whose time is over. */
+  /**
+   * Deletes one batch of what is final for longer than this, and of keys whose time is over. A job with a retention of
+   * its own is kept for that, but for `leastMs` at least (`keptLeastMs` where it is not said).
+   */
   readonly prune: (options: {
     readonly completedMs: number
     readonly deadMs: number
+    readonly leastMs?: number
     readonly limit: number
   }) => Answer<Pruned>
 }>()("deadman/ports/JobStore") {}

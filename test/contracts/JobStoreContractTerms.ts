@@ -2,7 +2,7 @@
 import { assert } from "@effect/vitest"
 import { Effect } from "effect"
 import type { NewJob } from "../../src/domain/Job.ts"
-import { JobStore } from "../../src/ports/JobStore.ts"
+import { JobStore, keptLeastMs } from "../../src/ports/JobStore.ts"
 import * as Jobs from "../support/Jobs.ts"
 import * as Steps from "./JobStoreContractSteps.ts"
 
@@ -14,10 +14,12 @@ const inMs = (ms: number) => Effect.flatMap(JobStore, (store) => Effect.map(stor
 const expireAll = Effect.flatMap(JobStore, (store) => store.expire(1_000))
 
 /** Prunes until there is nothing more to prune at once. */
-const pruneAll = Effect.fnUntraced(function*(options: { readonly completedMs: number; readonly deadMs: number }) {
+const pruneAll = Effect.fnUntraced(function*(
+  options: { readonly completedMs: number; readonly deadMs: number; readonly leastMs?: number }
+) {
   const store = yield* JobStore
   for (let round = 0; round < 100; round++) {
-    const { more } = yield* store.prune({ ...options, limit: 1_000 })
+    const { more } = yield* store.prune({ leastMs: 0, ...options, limit: 1_000 })
     if (!more) return
   }
   assert.fail("there is always more to prune")
@@ -127,6 +129,23 @@ export const termLaws: Steps.Laws = (it, pass) => {
       assert.deepStrictEqual(first, [long.id, plain.id, dead.id, pending.id].toSorted())
       assert.deepStrictEqual(second, [long.id, pending.id].toSorted())
       assert.strictEqual((yield* Steps.read(long.id)).retainMs, hour)
+    }))
+
+  it.effect("3, 18: a submit that is sent again finds the job that has ended since, however short it is kept", () =>
+    Effect.gen(function*() {
+      const store = yield* JobStore
+      const job = yield* Jobs.job({ type: yield* Jobs.freshType, retainMs: 0 })
+      const first = (yield* store.submit([job], { atomic: false })).answers
+      yield* Steps.settled((yield* Steps.held(pass, job)).claim, "complete")
+      yield* pass(50)
+      yield* pruneAll({ completedMs: 0, deadMs: 0, leastMs: keptLeastMs })
+      yield* store.prune({ completedMs: 0, deadMs: 0, limit: 1_000 })
+
+      // The answer was lost.
+      assert.deepStrictEqual((yield* store.submit([job], { atomic: false })).answers, first)
+      assert.include(yield* Steps.read(job.id), { state: "completed", deliveries: 1 })
+      yield* pruneAll({ completedMs: hour, deadMs: hour })
+      assert.deepStrictEqual(yield* store.get([job.id]), [])
     }))
 
   it.effect("18: a retention counts from the end of the job", () =>

@@ -1,6 +1,13 @@
 /** The part of the memory store through which people cancel and retry, and the keeper does its chores. */
 import type { JobId } from "../../domain/JobId.ts"
-import type { Cancelled, DeadLetter, JobStore, Promoted, Rebooked } from "../../ports/JobStore.ts"
+import {
+  type Cancelled,
+  type DeadLetter,
+  type JobStore,
+  keptLeastMs,
+  type Promoted,
+  type Rebooked
+} from "../../ports/JobStore.ts"
 import * as JobRow from "./JobRow.ts"
 import * as Submits from "./Submits.ts"
 import * as Tables from "./Tables.ts"
@@ -132,7 +139,7 @@ export const make = (tables: Tables.Tables): Pick<JobStore["Service"], Control> 
       }
     })
 
-  const prune: JobStore["Service"]["prune"] = ({ completedMs, deadMs, limit }) =>
+  const prune: JobStore["Service"]["prune"] = ({ completedMs, deadMs, leastMs = keptLeastMs, limit }) =>
     Tables.at((nowMs) => {
       const keys = [...tables.keys.keys()].filter((key) => Submits.keyed(tables, key, nowMs) === undefined)
       for (const key of keys.slice(0, limit)) {
@@ -146,7 +153,11 @@ export const make = (tables: Tables.Tables): Pick<JobStore["Service"], Control> 
         [...tables.places.values()].flatMap(({ job, untilMs }) => untilMs !== null && untilMs > nowMs ? [job] : [])
       )
       const keptMs = ({ state, submitted }: JobRow.JobRow) =>
-        submitted.retainMs ?? (state === "completed" ? completedMs : deadMs)
+        typeof submitted.retainMs === "number"
+          ? Math.max(submitted.retainMs, leastMs)
+          : state === "completed"
+          ? completedMs
+          : deadMs
       const over = [...tables.jobs.values()].filter((row) =>
         row.finishedAtMs !== null && row.announced && !holdsKey(row) && !inPlace.has(row.submitted.id) &&
         row.finishedAtMs <= nowMs - keptMs(row)

@@ -11,7 +11,7 @@ import { Effect } from "effect"
 import type { JobType, Queue } from "../../../domain/Job.ts"
 import * as JobId from "../../../domain/JobId.ts"
 import { deadReasons } from "../../../domain/JobState.ts"
-import type { DeadLetter, JobStore, Promoted, Upcoming } from "../../../ports/JobStore.ts"
+import { type DeadLetter, type JobStore, keptLeastMs, type Promoted, type Upcoming } from "../../../ports/JobStore.ts"
 import { type Database, long, uuids } from "../Database.ts"
 import { mark, orUnavailable, state, type StoreOptions, tallies, wakes } from "./Rows.ts"
 import * as Tally from "./Tally.ts"
@@ -115,8 +115,8 @@ export const pruneJobsSql = pruneSql({
           (w.state = ${state.dead} AND w.mark = ${mark.dead} AND w.finished_at_ms <= s.now - $6::float8::bigint))`
 })
 
-// $1 the last place looked at, `prune_ms/id`, the other parameters as above. Jobs with a retention of their own, by
-// when they may go at the earliest.
+// $1 the last place looked at, `prune_ms/id`, $5 leastMs, the other parameters as above. Jobs with a retention of their
+// own, by when they may go at the earliest.
 const pruneRetainedSql = pruneSql({
   walk:
     `SELECT id, state, mark, finished_at_ms, retain_ms, prune_ms, concat(prune_ms, '/', id) AS place FROM deadman.job
@@ -125,7 +125,7 @@ const pruneRetainedSql = pruneSql({
          ORDER BY prune_ms, id LIMIT $2::int`,
   over: `w.prune_ms <= s.now
      AND (w.state = ${state.completed} OR (w.state = ${state.dead} AND w.mark = ${mark.dead}))
-     AND w.finished_at_ms <= s.now - w.retain_ms`
+     AND w.finished_at_ms <= s.now - greatest(w.retain_ms, $5::float8::bigint)`
 })
 
 // What must be unique is kept for its window, as a key is: whoever is skipped for it must find it.
@@ -324,12 +324,13 @@ export const make = (db: Database["Service"], options: StoreOptions): Chores => 
     return row
   })
 
-  const pruneRetained = Effect.fnUntraced(function*(limit: number) {
+  const pruneRetained = Effect.fnUntraced(function*(leastMs: number, limit: number) {
     const [row] = yield* db.query<PrunedRow>("read", pruneRetainedSql, [
       retainedFrom ?? `0/${idMin}`,
       examineMax,
       limit,
-      long(options.keyTtlMs)
+      long(options.keyTtlMs),
+      long(leastMs)
     ])
     const next = onward(row, limit, null)
     // Nothing behind this may go yet.
@@ -349,9 +350,11 @@ export const make = (db: Database["Service"], options: StoreOptions): Chores => 
   })
 
   // Jobs first: what they leave of keys is for the second walk. A walk that has not come to its end has more to do.
-  const prune: Chores["prune"] = Effect.fn("JobStorePostgres.prune")(function*({ completedMs, deadMs, limit }) {
+  const prune: Chores["prune"] = Effect.fn("JobStorePostgres.prune")(function*(
+    { completedMs, deadMs, leastMs = keptLeastMs, limit }
+  ) {
     const jobs = yield* orUnavailable("prune")(pruneJobs(completedMs, deadMs, limit))
-    const retained = yield* orUnavailable("prune")(pruneRetained(limit))
+    const retained = yield* orUnavailable("prune")(pruneRetained(leastMs, limit))
     const keys = yield* orUnavailable("prune")(pruneKeys(limit))
     yield* Tally.compact(db)
     return {
