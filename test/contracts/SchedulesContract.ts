@@ -248,6 +248,18 @@ export const suite = <E>(
           }
         }))
 
+      it.effect("3: one that was removed and put again since due is left alone", () =>
+        Effect.gen(function*() {
+          const schedules = yield* Schedules
+          const { wanted } = yield* due()
+          const seen = yield* request(wanted.name, [yield* freshId])
+          yield* schedules.remove(wanted.name)
+          const { schedule } = yield* schedules.put(wanted)
+          assert.deepStrictEqual((yield* schedules.fire([seen])).moved, [])
+          assert.deepStrictEqual(yield* schedules.get(wanted.name), schedule)
+          assert.lengthOf(yield* jobsOf(wanted.type), 0)
+        }))
+
       it.effect("3: a tick of which there is a job makes no second one, whatever was booked", () =>
         Effect.gen(function*() {
           const schedules = yield* Schedules

@@ -22,9 +22,11 @@ const make = Effect.gen(function*() {
   const tables = yield* SharedTables
   const rows = new Map<ScheduleName, Row>()
   const bell = yield* Latch.make(false)
+  /** One for all, so that one that was removed and put again is not as somebody saw it before. */
+  let revisions = 0
 
   const write = (row: Row, change: Partial<Schedule>): Row => {
-    const written = { ...row, schedule: { ...row.schedule, ...change }, revision: row.revision + 1 }
+    const written = { ...row, schedule: { ...row.schedule, ...change }, revision: ++revisions }
     rows.set(row.schedule.name, written)
     return written
   }
@@ -55,7 +57,7 @@ const make = Effect.gen(function*() {
           : firstTick(given.timing, nowMs, lastFireMs),
         lastJob: before?.schedule.lastJob ?? null
       }
-      rows.set(wanted.name, { schedule, payload, revision: (before?.revision ?? 0) + 1 })
+      rows.set(wanted.name, { schedule, payload, revision: ++revisions })
       return { created: before === undefined, schedule }
     }).pipe(Effect.ensuring(bell.open))
 

@@ -6,7 +6,8 @@ const statements: ReadonlyArray<string> = [
   // however many there are.
   `CREATE TABLE deadman.schedule (
      name          text     PRIMARY KEY,
-     revision      bigint   NOT NULL DEFAULT 1,
+     -- Begins with the time: one that was removed and put again is not as somebody saw it before.
+     revision      bigint   NOT NULL DEFAULT deadman.now_ms(),
      cron          text,
      zone          text,
      every_ms      bigint,
