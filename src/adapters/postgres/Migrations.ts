@@ -6,10 +6,14 @@
  * table of its own outside our schema and locks it on each start, and because it takes a schema that is newer than
  * the program for one that is up to date.
  *
+ * The processes of the version before go on meanwhile, over tables of any size. So each step is a transaction of its own,
+ * recorded with it, that waits for no lock for long, since whoever comes after it waits with it; and indexes are made
+ * without locking out those who write. Whoever is killed half-way leaves a version in between, and the next goes on there.
+ *
  * Steps are imported, not read from a directory, so that they survive bundling. A published step is never edited.
  */
 import { PgClient } from "@effect/sql-pg"
-import { Effect, Layer, type Redacted, Schema } from "effect"
+import { Duration, Effect, Layer, Random, type Redacted, Schema } from "effect"
 import { SqlClient, type SqlError } from "effect/sql"
 import core from "./migrations/0001_core.ts"
 import guards from "./migrations/0002_guards.ts"
@@ -17,14 +21,17 @@ import queues from "./migrations/0003_queues.ts"
 import terms from "./migrations/0004_terms.ts"
 import schedules from "./migrations/0005_schedules.ts"
 import handlers from "./migrations/0006_handlers.ts"
+import indexes, { type Index } from "./migrations/0007_indexes.ts"
 
-const steps: ReadonlyArray<Effect.Effect<void, SqlError.SqlError, SqlClient.SqlClient>> = [
+/** What is done in one transaction, or indexes, each of which is there or not. */
+const steps: ReadonlyArray<Effect.Effect<void, SqlError.SqlError, SqlClient.SqlClient> | ReadonlyArray<Index>> = [
   core,
   guards,
   queues,
   terms,
   schedules,
-  handlers
+  handlers,
+  indexes
 ]
 
 /** The version of the schema that this program reads and writes. */
@@ -101,25 +108,122 @@ const found = Effect.gen(function*() {
   return version > schemaVersion ? yield* new SchemaTooNew({ found: version, known: schemaVersion }) : version
 })
 
-const bringUp = Effect.gen(function*() {
+const record = (version: number) =>
+  Effect.flatMap(SqlClient.SqlClient, (sql) =>
+    sql.unsafe(
+      `INSERT INTO deadman.meta (schema_version, created_at_ms) VALUES (${version}, deadman.now_ms())
+       ON CONFLICT (only_row) DO UPDATE SET schema_version = EXCLUDED.schema_version`
+    ))
+
+/** Within a transaction. Whoever lost the session's lock with its connection must not go on beside the next one. */
+const confirm = Effect.gen(function*() {
   const sql = yield* SqlClient.SqlClient
-  // Before anything else, and held until the commit: CREATE SCHEMA IF NOT EXISTS races by itself.
-  yield* sql.unsafe(`SELECT pg_advisory_xact_lock(${advisoryLock})`)
-  // Others may have brought it up while this process waited, or a newer one may have gone further.
-  const from = yield* found
-  if (from === schemaVersion) return
-  if (from === 0) yield* sql.unsafe(`CREATE SCHEMA IF NOT EXISTS deadman`)
-  for (const step of steps.slice(from)) {
-    yield* step
+  const [lock] = yield* sql.unsafe<{ ours: boolean }>(`SELECT pg_try_advisory_xact_lock(${advisoryLock}) AS ours`)
+  if (lock?.ours !== true) {
+    return yield* new MigrationFailed({ code: null, reason: "another process has taken over" })
   }
-  yield* sql.unsafe(
-    `INSERT INTO deadman.meta (schema_version, created_at_ms) VALUES (${schemaVersion}, deadman.now_ms())
-     ON CONFLICT (only_row) DO UPDATE SET schema_version = EXCLUDED.schema_version`
-  )
 })
 
-/** What waits behind another's migration fails rather than hangs. */
-const waitsMs = "30000"
+const isLocked = (error: MigrationError | SqlError.SqlError): boolean =>
+  error._tag === "SqlError" && failed(error).code === "55P03"
+
+/** Who comes to a table while a step waits for it has to wait as well: shorter than the locks of jobs are waited for. */
+const lockMs = 100
+const triesMax = 60
+/** An autovacuum lets go of a table, but only for whoever has waited for a second: every so manyth try does. */
+const patientEvery = 12
+const patientMs = 1_200
+
+const withLocks = <A>(body: Effect.Effect<A, MigrationError | SqlError.SqlError, SqlClient.SqlClient>) =>
+  Effect.gen(function*() {
+    const sql = yield* SqlClient.SqlClient
+    for (let tries = 1;; tries++) {
+      const waitMs = tries % patientEvery === 0 ? patientMs : lockMs
+      const done = yield* Effect.andThen(sql.unsafe(`SET LOCAL lock_timeout = ${waitMs}`), body).pipe(
+        sql.withTransaction,
+        Effect.map((value) => ({ value })),
+        Effect.catchIf((error) => isLocked(error) && tries < triesMax, () => Effect.succeed(null))
+      )
+      if (done !== null) return done.value
+      yield* Effect.sleep(yield* Random.nextIntBetween(200, 600))
+    }
+  })
+
+const takeStep = (index: number, step: Effect.Effect<void, SqlError.SqlError, SqlClient.SqlClient>) =>
+  withLocks(Effect.gen(function*() {
+    const sql = yield* SqlClient.SqlClient
+    yield* confirm
+    if (index === 0) yield* sql.unsafe(`CREATE SCHEMA IF NOT EXISTS deadman`)
+    yield* step
+    yield* record(index + 1)
+  }))
+
+/** A table that is read in no time is locked for that: CONCURRENTLY waits for every transaction there is. */
+const smallBytes = 4_000_000
+
+const create = ({ name, on, unique, what }: Index, concurrently: boolean) =>
+  `CREATE ${unique === true ? "UNIQUE " : ""}INDEX ${
+    concurrently ? "CONCURRENTLY " : ""
+  }${name} ON deadman.${on} ${what}`
+
+const makeIndex = Effect.fnUntraced(function*(index: Index) {
+  const sql = yield* SqlClient.SqlClient
+  const [table] = yield* sql.unsafe<{ small: boolean; valid: boolean | null }>(
+    `SELECT pg_table_size('deadman.${index.on}') <= ${smallBytes} AS small,
+            (SELECT i.indisvalid FROM pg_catalog.pg_index i JOIN pg_catalog.pg_class c ON c.oid = i.indexrelid
+             WHERE c.relnamespace = 'deadman'::regnamespace AND c.relname = '${index.name}') AS valid`
+  )
+  if (table?.valid === true) return
+  // What a process that was killed has left of it.
+  if (table?.valid === false) yield* sql.unsafe(`DROP INDEX CONCURRENTLY deadman.${index.name}`)
+  yield* table?.small === true
+    ? withLocks(Effect.andThen(confirm, sql.unsafe(create(index, false))))
+    : sql.unsafe(create(index, true))
+})
+
+/** It takes the time that it takes, and nobody waits behind it. */
+const makeIndexes = (version: number, all: ReadonlyArray<Index>) =>
+  Effect.gen(function*() {
+    const sql = yield* SqlClient.SqlClient
+    yield* sql.unsafe(`SET statement_timeout = 0`)
+    yield* sql.unsafe(`SET lock_timeout = 0`)
+    yield* Effect.forEach(all, makeIndex, { discard: true })
+    yield* sql.unsafe(`RESET lock_timeout`)
+    yield* sql.unsafe(`RESET statement_timeout`)
+    yield* sql.withTransaction(Effect.andThen(confirm, record(version)))
+  })
+
+const waitMs = 30_000
+const waitPollMs = 100
+
+/**
+ * The session's, so it lasts over the steps, and ends with the connection. It is asked for again and again, not waited
+ * for: an index that is made waits for all statements under way, also for one that waits for this.
+ */
+const lock = Effect.gen(function*() {
+  const sql = yield* SqlClient.SqlClient
+  for (let waited = 0; waited < waitMs; waited += waitPollMs) {
+    const [lock] = yield* sql.unsafe<{ ours: boolean }>(`SELECT pg_try_advisory_lock(${advisoryLock}) AS ours`)
+    if (lock?.ours === true) return
+    yield* Effect.sleep(Duration.millis(waitPollMs))
+  }
+  return yield* new MigrationFailed({
+    code: "55P03",
+    reason: `another process still works on it after ${waitMs / 1_000} s; on a large database that takes time`
+  })
+})
+
+const bringUp = Effect.gen(function*() {
+  yield* lock
+  // Others may have brought it up while this process waited, or a newer one may have gone further.
+  const from = yield* found
+  for (const [index, step] of steps.entries()) {
+    if (index >= from) yield* Effect.isEffect(step) ? takeStep(index, step) : makeIndexes(index + 1, step)
+  }
+})
+
+/** A session's settings are tried with this one, and no other statement waits longer for a lock. */
+const sessionWaitsMs = "30000"
 
 const check = Effect.gen(function*() {
   const sql = yield* SqlClient.SqlClient
@@ -130,10 +234,10 @@ const check = Effect.gen(function*() {
   if (server !== undefined && Number(server.number) < serverMin * 10_000) {
     return yield* new ServerTooOld({ found: server.name })
   }
-  if (server?.waits_ms !== waitsMs) {
+  if (server?.waits_ms !== sessionWaitsMs) {
     return yield* new SettingsNotKept()
   }
-  if ((yield* found) < schemaVersion) yield* sql.withTransaction(bringUp)
+  if ((yield* found) < schemaVersion) yield* bringUp
 })
 
 /** Brings the schema up to date if it is not. */
@@ -143,7 +247,7 @@ export const migrate = (url: Redacted.Redacted): Effect.Effect<void, MigrationEr
     maxConnections: 1,
     applicationName: "deadman-migrate",
     connectTimeout: 3_000,
-    startupParameters: { statement_timeout: "30000", lock_timeout: waitsMs, jit: "off" }
+    startupParameters: { statement_timeout: "30000", lock_timeout: sessionWaitsMs, jit: "off" }
   })).pipe(
     Effect.flatMap((connection) => Effect.provideContext(check, connection)),
     Effect.scoped,

@@ -17,8 +17,10 @@ const statements: ReadonlyArray<string> = [
   `CREATE FUNCTION deadman.queue_lock(name text) RETURNS bigint LANGUAGE sql IMMUTABLE PARALLEL SAFE
    AS $$ SELECT hashtextextended('deadman.queue ' || name, 0) $$`,
 
-  // Each statement of it sees what was committed when it began, so the second one sees what the lock has waited for.
-  `CREATE FUNCTION deadman.route_of_queue() RETURNS trigger LANGUAGE plpgsql AS $$
+  // Each statement of it sees what was committed when it began, so the second one sees what the lock has waited for. It
+  // runs with its owner's rights: a process of before, with the rights that it had, must be able to add routes.
+  `CREATE FUNCTION deadman.route_of_queue() RETURNS trigger LANGUAGE plpgsql
+   SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
    DECLARE
      q deadman.queue;
    BEGIN

@@ -33,9 +33,8 @@ const statements: ReadonlyArray<string> = [
   `CREATE INDEX schedule_due ON deadman.schedule (next_fire_ms) WHERE next_fire_ms IS NOT NULL`,
 
   // Which tick of which schedule a job is; of one that was run by hand only the schedule. NULL on all others, which are
-  // in no index then. The index is the second pair of eyes behind the lock on the schedule's row.
-  `ALTER TABLE deadman.body ADD COLUMN schedule text, ADD COLUMN tick_ms bigint`,
-  `CREATE UNIQUE INDEX body_tick ON deadman.body (schedule, tick_ms) WHERE schedule IS NOT NULL AND tick_ms IS NOT NULL`
+  // not in the index of step 0007 then.
+  `ALTER TABLE deadman.body ADD COLUMN schedule text, ADD COLUMN tick_ms bigint`
 ]
 
 export default Effect.gen(function*() {

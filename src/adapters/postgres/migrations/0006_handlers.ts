@@ -2,12 +2,6 @@ import { Effect } from "effect"
 import { SqlClient } from "effect/sql"
 
 const statements: ReadonlyArray<string> = [
-  // What handlers note down. NULL where they note nothing, as most do.
-  `ALTER TABLE deadman.journal
-     ADD COLUMN progress   jsonb,
-     ADD COLUMN logs       jsonb,
-     ADD COLUMN logs_total int NOT NULL DEFAULT 0`,
-
   // The newest fifty lines of each attempt, and the newest hundred of all: domain/Notes.ts in SQL.
   `CREATE FUNCTION deadman.lines(list jsonb, added jsonb) RETURNS jsonb LANGUAGE sql IMMUTABLE PARALLEL SAFE
    AS $$
@@ -115,7 +109,13 @@ const statements: ReadonlyArray<string> = [
    ) RETURNS void LANGUAGE sql AS $$
      INSERT INTO deadman.pledge (job, epoch, lease, worker, result)
      VALUES (job_id, job_epoch, job_lease, worker_name, job_result)
-   $$`
+   $$`,
+
+  // What handlers note down. NULL where they note nothing, as most do. Last, since it locks out everybody until the commit.
+  `ALTER TABLE deadman.journal
+     ADD COLUMN progress   jsonb,
+     ADD COLUMN logs       jsonb,
+     ADD COLUMN logs_total int NOT NULL DEFAULT 0`
 ]
 
 export default Effect.gen(function*() {

@@ -193,11 +193,11 @@ const pruneKeysSql = `WITH w AS MATERIALIZED (
           (SELECT count(*)::int FROM c) AS found, (SELECT key FROM w ORDER BY key DESC LIMIT 1) AS last_looked,
           (SELECT key FROM c ORDER BY key DESC LIMIT 1) AS last_found`
 
-// What was claimed once has no such time any more.
+// What was claimed once has no such time any more: a process of before schema 4 leaves it there, and this takes it away.
 const expireSql = `WITH s AS MATERIALIZED (SELECT deadman.now_ms() AS now),
    o AS MATERIALIZED (
-     SELECT id, state, route FROM deadman.job
-     WHERE expire_ms <= deadman.statement_ms() AND state IN (${state.pending}, ${state.failed})
+     SELECT id, state, route, epoch = 0 AND state IN (${state.pending}, ${state.failed}) AS unstarted FROM deadman.job
+     WHERE expire_ms <= deadman.statement_ms()
      ORDER BY expire_ms LIMIT $1::int
      FOR NO KEY UPDATE SKIP LOCKED
    ),
@@ -205,8 +205,12 @@ const expireSql = `WITH s AS MATERIALIZED (SELECT deadman.now_ms() AS now),
      UPDATE deadman.job j
      SET state = ${state.dead}, reason = ${deadReasons.indexOf("expired")}, mark = ${mark.deadUnannounced},
          finished_at_ms = s.now, rank = NULL, wait_ms = NULL, expire_ms = NULL
-     FROM s WHERE j.id = ANY (ARRAY(SELECT id FROM o)) AND j.state IN (${state.pending}, ${state.failed})
+     FROM s
+     WHERE j.id = ANY (ARRAY(SELECT id FROM o WHERE unstarted)) AND j.state IN (${state.pending}, ${state.failed})
      RETURNING j.id
+   ),
+   c AS (
+     UPDATE deadman.job j SET expire_ms = NULL WHERE j.id = ANY (ARRAY(SELECT id FROM o WHERE NOT unstarted))
    ),
    ${
   tallies(

@@ -38,7 +38,7 @@ const head = (columns: string, route: string, limit: string, lock: string) =>
    WHERE (q.route, q.rank) >= (${route}, $9::bigint) AND (q.route, q.rank) <= (${route}, 9223372036854775807)
      AND q.rank IS NOT NULL
      AND q.losses < $8::int
-     AND (q.expire_ms IS NULL OR q.expire_ms > deadman.statement_ms())
+     AND (q.expire_ms IS NULL OR q.epoch > 0 OR q.expire_ms > deadman.statement_ms())
      AND ($10::bigint IS NULL OR q.run_at_ms <= deadman.statement_ms() - $10::bigint)
    ORDER BY q.route, q.rank, q.id
    LIMIT ${limit} ${lock}`
@@ -78,7 +78,7 @@ const byRankWithRooms = `h AS MATERIALIZED (
 const byId = `i AS MATERIALIZED (
     SELECT q.id, q.route, q.rank, q.state, q.bytes, q.losses, q.run_at_ms, q.priority FROM deadman.job q
     WHERE q.id = ANY ($9::uuid[]) AND (q.rank IS NOT NULL OR q.wait_ms <= deadman.statement_ms()) AND q.priority = 0
-      AND (q.expire_ms IS NULL OR q.expire_ms > deadman.statement_ms())
+      AND (q.expire_ms IS NULL OR q.epoch > 0 OR q.expire_ms > deadman.statement_ms())
     ORDER BY q.id FOR NO KEY UPDATE SKIP LOCKED
   ),
   c AS MATERIALIZED (
