@@ -13,6 +13,10 @@ import { NoSkips } from "./house/NoSkips.ts"
 const ci = process.env["CI"] !== undefined
 
 export default defineConfig({
+  // Examples that tests import say what their readers say.
+  resolve: {
+    alias: [{ find: /^deadman$/, replacement: fileURLToPath(new URL("../src/programs/deadman.ts", import.meta.url)) }]
+  },
   test: {
     root: fileURLToPath(new URL("..", import.meta.url)),
     include: ["test/**/*.test.ts"],

@@ -1,10 +1,9 @@
 /**
  * With Effect SQL: the order and its confirmation commit together, or not at all.
  */
+import { Job, Transaction } from "deadman"
 import { Effect, Schema } from "effect"
 import { SqlClient } from "effect/sql"
-// In your own program: from "deadman".
-import { Job, Transaction } from "../../../src/programs/deadman.ts"
 
 export const confirmOrder = Job.define({
   type: "order.confirm",
