@@ -13,7 +13,8 @@
  *     By id it takes nothing that must keep its place in the order: no job with a priority, and none of a queue that
  *     is in `rooms` or has a step of its own. It names their queues instead.
  *  4. A claim asked again under its lease takes nothing further: `recall` answers what it took and moves the token;
- *     `abandon` hands all of it back and charges nothing, also when it took nothing.
+ *     `abandon` hands all of it back and charges nothing, also when it took nothing. `handBack` does so only while the
+ *     token is the one that the claim or the recall left: somebody else may have recalled it, or hold it.
  *  5. A job with two losses or more is claimed alone, and only if `freeSlots` is above zero; one with `lossesBelow`
  *     losses or more is left to others.
  *  6. `settle` writes only under the current claim: id, epoch, lease and `running`, checked by the writing statement.
@@ -121,6 +122,15 @@ export interface ClaimedIds {
   /** Ready, and beyond the room that there was. Empty where nothing was claimed, so that asking again has an end. */
   readonly left: ReadonlyArray<JobId>
 }
+
+export interface Recalled {
+  readonly jobs: ReadonlyArray<ClaimedJob>
+  /** As this recall left it; where no record stands, it is nobody's. */
+  readonly token: string
+}
+
+/** The token of every lease as its claim leaves it. */
+export const claimedToken = "0"
 
 export type Settled =
   /** Recorded now, or found recorded; `state` is what the record says the run led to. */
@@ -267,9 +277,11 @@ export class JobStore extends Context.Service<JobStore, {
   /** Takes those of `ids` that may run now: for transports that carry ids. There may be more of them than room. */
   readonly claimIds: (request: ClaimRequest & { readonly ids: ReadonlyArray<JobId> }) => Answer<ClaimedIds>
   /** What a claim under this lease took, if its answer was lost. */
-  readonly recall: (lease: LeaseId) => Answer<ReadonlyArray<ClaimedJob>>
+  readonly recall: (lease: LeaseId) => Answer<Recalled>
   /** Hands back whatever runs under these leases, at no cost. */
   readonly abandon: (leases: ReadonlyArray<LeaseId>) => Answer<void>
+  /** The same for one lease, unless its token is another by now: then somebody goes by it. */
+  readonly handBack: (lease: LeaseId, token: string) => Answer<void>
 
   readonly settle: (settlements: ReadonlyArray<Settlement>) => Answer<ReadonlyArray<Settled>>
   /** Keeps what runs have noted down. */

@@ -44,6 +44,8 @@ export interface RemoteClaims {
   readonly lease: LeaseId
   readonly leaseMs: number
   readonly jobs: ReadonlyArray<ClaimedJob>
+  /** Of its lease, as this claim left it: while it stands nobody else goes by what was taken. */
+  readonly token: string
 }
 
 export interface RemoteBeat {

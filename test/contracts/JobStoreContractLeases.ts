@@ -1,7 +1,8 @@
 /** Laws of `JobStore`: claims whose answer was lost, and the records of leases. */
 import { assert } from "@effect/vitest"
 import { Effect } from "effect"
-import { JobStore } from "../../src/ports/JobStore.ts"
+import type { LeaseId } from "../../src/domain/Claim.ts"
+import { claimedToken, JobStore, type JobStoreUnavailable } from "../../src/ports/JobStore.ts"
 import * as Jobs from "../support/Jobs.ts"
 import * as Steps from "./JobStoreContractSteps.ts"
 
@@ -34,7 +35,7 @@ export const leaseLaws: Steps.Laws = (it, pass) => {
         })
 
         assert.lengthOf(twins.flat(), 2)
-        assert.deepStrictEqual(Steps.sortedIds(yield* store.recall(asked.lease)), Steps.sortedIds(twins.flat()))
+        assert.deepStrictEqual(Steps.sortedIds((yield* store.recall(asked.lease)).jobs), Steps.sortedIds(twins.flat()))
       }
     }))
 
@@ -46,16 +47,17 @@ export const leaseLaws: Steps.Laws = (it, pass) => {
       const taken = yield* store.claim(asked)
       const before = yield* Steps.tokenOf(asked.lease)
 
-      const recalled = yield* store.recall(asked.lease)
+      const { jobs: recalled, token } = yield* store.recall(asked.lease)
 
       const byId = (jobs: typeof taken) => jobs.toSorted((a, b) => a.id < b.id ? -1 : 1)
       assert.deepStrictEqual(byId(recalled), byId(taken))
       const moved = yield* Steps.tokenOf(asked.lease)
       assert.notStrictEqual(moved, before)
+      assert.strictEqual(moved, token)
       assert.strictEqual((yield* Steps.reclaim(asked.lease, before))._tag, "Moved")
       yield* Steps.settled(Steps.claimOf(asked.lease, taken[0]!), "complete")
-      assert.deepStrictEqual(Steps.sortedIds(yield* store.recall(asked.lease)), Steps.sortedIds(taken.slice(1)))
-      assert.deepStrictEqual(yield* store.recall(yield* Jobs.freshLease), [])
+      assert.deepStrictEqual(Steps.sortedIds((yield* store.recall(asked.lease)).jobs), Steps.sortedIds(taken.slice(1)))
+      assert.deepStrictEqual((yield* store.recall(yield* Jobs.freshLease)).jobs, [])
     }))
 
   it.effect("4: abandon hands everything back and charges nothing", () =>
@@ -64,7 +66,7 @@ export const leaseLaws: Steps.Laws = (it, pass) => {
       const jobs = yield* Steps.submittedAll(3)
       const asked = yield* Steps.request(jobs[0]!)
       yield* store.claim(asked)
-      const ran = (yield* store.recall(asked.lease))[0]!
+      const ran = (yield* store.recall(asked.lease)).jobs[0]!
       yield* Steps.settled(Steps.claimOf(asked.lease, ran), "complete")
 
       yield* store.abandon([asked.lease])
@@ -81,6 +83,51 @@ export const leaseLaws: Steps.Laws = (it, pass) => {
       const again = yield* Steps.take(jobs[0]!)
       assert.deepStrictEqual(Steps.sortedIds(again), rest.toSorted())
       assert.isTrue(again.every(({ epoch }) => epoch === 2))
+    }))
+
+  it.effect("4: handing back takes nothing from who has recalled the claim, or holds its lease", () =>
+    Effect.gen(function*() {
+      const store = yield* JobStore
+      const hears: ReadonlyArray<(lease: LeaseId) => Effect.Effect<unknown, JobStoreUnavailable>> = [
+        store.recall,
+        (lease) => store.verify([lease])
+      ]
+      for (const hear of hears) {
+        const jobs = yield* Steps.submittedAll(2)
+        const asked = yield* Steps.request(jobs[0]!)
+        const taken = yield* store.claim(asked)
+        assert.strictEqual(yield* Steps.tokenOf(asked.lease), claimedToken)
+        yield* hear(asked.lease)
+
+        yield* store.handBack(asked.lease, claimedToken)
+
+        assert.strictEqual((yield* Steps.read(jobs[0]!.id)).state, "running")
+        yield* Steps.settled(Steps.claimOf(asked.lease, taken[0]!), "complete")
+        assert.strictEqual((yield* Steps.read(taken[0]!.id)).state, "completed")
+      }
+    }))
+
+  it.effect("4: handing back what nobody else has asked for charges nothing, after a recall too", () =>
+    Effect.gen(function*() {
+      const store = yield* JobStore
+      const jobs = yield* Steps.submittedAll(2)
+      for (const recalls of [false, true]) {
+        const asked = yield* Steps.request(jobs[0]!)
+        assert.lengthOf(yield* store.claim(asked), 2)
+        const token = recalls ? (yield* store.recall(asked.lease)).token : claimedToken
+
+        yield* store.handBack(asked.lease, token)
+
+        assert.include(yield* Steps.read(jobs[0]!.id), {
+          state: "pending",
+          attempts: 0,
+          leaseLosses: 0,
+          staleWrites: 0
+        })
+        assert.isNull(yield* Steps.recorded(asked.lease))
+        yield* store.handBack(asked.lease, token)
+      }
+      assert.lengthOf(yield* Steps.take(jobs[0]!), 2)
     }))
 
   it.effect("4: abandon of a lease that took nothing, or of none, changes nothing", () =>

@@ -1,8 +1,8 @@
 /** The part of the memory store through which workers take jobs, and hand back what they never learnt of. */
-import { suspectLosses } from "../../domain/Claim.ts"
+import { type LeaseId, suspectLosses } from "../../domain/Claim.ts"
 import type { ClaimedJob } from "../../domain/Job.ts"
 import * as QueueSettings from "../../domain/QueueSettings.ts"
-import type { ClaimRequest, JobStore } from "../../ports/JobStore.ts"
+import { claimedToken, type ClaimRequest, type JobStore } from "../../ports/JobStore.ts"
 import * as JobRow from "./JobRow.ts"
 import * as Tables from "./Tables.ts"
 
@@ -93,7 +93,7 @@ const take = (
     worker: request.worker,
     claimedAtMs: nowMs,
     jobIds: rows.map((row) => row.submitted.id),
-    token: 0,
+    token: Number(claimedToken),
     seenAtMs: nowMs,
     revoked: []
   })
@@ -102,7 +102,7 @@ const take = (
 
 export const make = (
   tables: Tables.Tables
-): Pick<JobStore["Service"], "claim" | "claimIds" | "recall" | "abandon"> => {
+): Pick<JobStore["Service"], "claim" | "claimIds" | "recall" | "abandon" | "handBack"> => {
   const claim: JobStore["Service"]["claim"] = (request) =>
     Tables.at((nowMs) =>
       take(tables, request, [...tables.ready].filter((row) => serves(tables, request, row, nowMs)), nowMs)
@@ -135,23 +135,30 @@ export const make = (
     Tables.at((nowMs) => {
       const record = tables.leases.get(lease)
       if (record === undefined) {
-        return []
+        return { jobs: [], token: claimedToken }
       }
       record.token += 1
       record.seenAtMs = nowMs
-      return Tables.runningUnder(tables, record).map(JobRow.asClaimed)
+      return { jobs: Tables.runningUnder(tables, record).map(JobRow.asClaimed), token: String(record.token) }
     })
+
+  const abandonAt = (lease: LeaseId, token: string | null, nowMs: number) => {
+    const record = tables.leases.get(lease)
+    if (record === undefined || (token !== null && String(record.token) !== token)) {
+      return
+    }
+    for (const row of Tables.runningUnder(tables, record)) {
+      Tables.advance(row, "release")
+      Tables.place(tables, row, nowMs, nowMs)
+    }
+    tables.leases.delete(record.lease)
+  }
 
   const abandon: JobStore["Service"]["abandon"] = (leases) =>
-    Tables.at((nowMs) => {
-      for (const record of leases.flatMap((lease) => tables.leases.get(lease) ?? [])) {
-        for (const row of Tables.runningUnder(tables, record)) {
-          Tables.advance(row, "release")
-          Tables.place(tables, row, nowMs, nowMs)
-        }
-        tables.leases.delete(record.lease)
-      }
-    })
+    Tables.at((nowMs) => leases.forEach((lease) => abandonAt(lease, null, nowMs)))
 
-  return { claim, claimIds, recall, abandon }
+  const handBack: JobStore["Service"]["handBack"] = (lease, token) =>
+    Tables.at((nowMs) => abandonAt(lease, token, nowMs))
+
+  return { claim, claimIds, recall, abandon, handBack }
 }

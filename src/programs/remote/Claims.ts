@@ -11,7 +11,7 @@
 import { Deferred, Effect, Exit, Random, type Scope, Semaphore } from "effect"
 import type { LeaseId } from "../../domain/Claim.ts"
 import type { ClaimedJob } from "../../domain/Job.ts"
-import type { JobStore } from "../../ports/JobStore.ts"
+import { claimedToken, type JobStore } from "../../ports/JobStore.ts"
 import { type RemoteClaims, type RemoteRequest, RemoteUnavailable } from "../../ports/RemoteWorkers.ts"
 import * as Outage from "../worker/Outage.ts"
 import type { Rooms } from "./Rooms.ts"
@@ -102,10 +102,18 @@ export const make = Effect.fnUntraced(function*(options: {
     }
   }
 
-  const answerOf = (asker: Asker, jobs: ReadonlyArray<ClaimedJob>, leaseMs = asker.request.leaseMs): RemoteClaims => ({
+  const answerOf = (
+    asker: Asker,
+    jobs: ReadonlyArray<ClaimedJob>,
+    { leaseMs, token }: Pick<RemoteClaims, "leaseMs" | "token"> = {
+      leaseMs: asker.request.leaseMs,
+      token: claimedToken
+    }
+  ): RemoteClaims => ({
     lease: asker.lease,
     leaseMs,
-    jobs
+    jobs,
+    token
   })
 
   const doubt = (lease: LeaseId, leaseMs: number, landed: boolean) => {
@@ -132,8 +140,9 @@ export const make = Effect.fnUntraced(function*(options: {
     }
   })
 
-  const giveBack: Claims["giveBack"] = ({ lease, leaseMs }, drawn) =>
-    Effect.flatMap(Effect.exit(store.abandon([lease])), (exit) =>
+  const giveBack: Claims["giveBack"] = ({ lease, leaseMs, token }, drawn) =>
+    // Its asker may have been quicker, and have got all of it at another process: what that runs is not to be taken.
+    Effect.flatMap(Effect.exit(store.handBack(lease, token)), (exit) =>
       Effect.sync(() => {
         // One that its asker drew may be asked for again, at any process, at any time from now: it lapses by itself.
         if (Exit.isFailure(exit) && drawn) {
@@ -144,6 +153,7 @@ export const make = Effect.fnUntraced(function*(options: {
   interface Taken {
     readonly jobs: ReadonlyArray<ClaimedJob>
     readonly leaseMs: number
+    readonly token: string
     readonly sentMs: number
     readonly fresh: boolean
   }
@@ -163,12 +173,13 @@ export const make = Effect.fnUntraced(function*(options: {
       ...(yield* options.rooms.of(worker))
     })
     if (jobs.length > 0 || !recalls) {
-      return { jobs, leaseMs, sentMs, fresh: true } satisfies Taken
+      return { jobs, leaseMs, token: claimedToken, sentMs, fresh: true } satisfies Taken
     }
     const recalled = yield* store.recall(asker.lease)
     return {
-      jobs: recalled,
-      leaseMs: recalled.length === 0 ? leaseMs : (yield* options.lengthOf(asker.lease)) ?? leaseMs,
+      jobs: recalled.jobs,
+      token: recalled.token,
+      leaseMs: recalled.jobs.length === 0 ? leaseMs : (yield* options.lengthOf(asker.lease)) ?? leaseMs,
       sentMs,
       fresh: false
     } satisfies Taken
@@ -181,7 +192,10 @@ export const make = Effect.fnUntraced(function*(options: {
       asker.asking = true
       const before = rows.wakes()
       const request = asker.request
-      const exit = yield* Effect.exit(claiming.withPermits(1)(attempt(asker, recalls || asker.doubt)))
+      // Its turn first: who waits for that must not keep the others waiting.
+      const exit = yield* Effect.exit(
+        options.rooms.inTurn(request.worker, claiming.withPermits(1)(attempt(asker, recalls || asker.doubt)))
+      )
       if (Exit.isFailure(exit)) {
         yield* outage.failed(now(), exit.cause)
         asker.asking = false
@@ -195,7 +209,7 @@ export const make = Effect.fnUntraced(function*(options: {
       }
       yield* outage.worked
       asker.doubt = false
-      const { fresh, jobs, leaseMs, sentMs } = exit.value
+      const { fresh, jobs, sentMs } = exit.value
       if (jobs.length === 0) {
         asker.asking = false
         if (asker.answer === null || asker.over) {
@@ -208,7 +222,7 @@ export const make = Effect.fnUntraced(function*(options: {
         return "nothing"
       }
       if (asker.answer === null) {
-        yield* giveBack(answerOf(asker, jobs, leaseMs), asker.drawn)
+        yield* giveBack(answerOf(asker, jobs, exit.value), asker.drawn)
         if (asker.answer !== null) {
           // Asked for again while it was handed back.
           return yield* ask(asker, false)
@@ -217,7 +231,7 @@ export const make = Effect.fnUntraced(function*(options: {
         finish(asker, Exit.fail(stopping))
         return "took"
       }
-      const claims = answerOf(asker, jobs, leaseMs)
+      const claims = answerOf(asker, jobs, exit.value)
       yield* options.granted(claims, request, sentMs, fresh)
       asker.asking = false
       finish(asker, Exit.succeed(claims))

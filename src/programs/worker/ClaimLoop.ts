@@ -134,9 +134,10 @@ export const make = (options: {
         continue
       }
       yield* outage.worked
-      if (exit.value.length > 0) {
-        yield* adopt(lease, sentMs, exit.value, false)
-        return exit.value
+      const { jobs } = exit.value
+      if (jobs.length > 0) {
+        yield* adopt(lease, sentMs, jobs, false)
+        return jobs
       }
       break
     }

@@ -49,6 +49,14 @@ const during = <A, E, R>(
     return value
   })
 
+/** Some session waits for another's row. */
+const someWaiting = Effect.map(
+  Rows.query(`SELECT count(*)::int AS n FROM pg_locks WHERE NOT granted AND database =
+                (SELECT oid FROM pg_database WHERE datname = current_database())
+                OR NOT granted AND database IS NULL`),
+  ([row]) => Number(row?.["n"]) > 0
+)
+
 const timed = <A, E, R>(effect: Effect.Effect<A, E, R>) =>
   Effect.gen(function*() {
     const from = yield* Clock.monotonicTimeNanos
@@ -218,7 +226,7 @@ it.layer(Layer.provideMerge(storeLayer, Postgres.layer), { excludeTestServices: 
         assert.strictEqual(taken.length, 20)
         assert.deepStrictEqual(yield* store.claim(asked), [])
         assert.deepStrictEqual(
-          (yield* store.recall(asked.lease)).map(({ id }) => id).toSorted(),
+          (yield* store.recall(asked.lease)).jobs.map(({ id }) => id).toSorted(),
           idsOf(taken).toSorted()
         )
         const [left] = yield* Rows.query(
@@ -252,16 +260,7 @@ it.layer(Layer.provideMerge(storeLayer, Postgres.layer), { excludeTestServices: 
           [lease],
           Effect.gen(function*() {
             const fiber = yield* Effect.forkChild(store.reclaim([{ lease, token }], counting))
-            yield* eventually(
-              "the reclaim waits for the row",
-              Effect.map(
-                Rows.query(`SELECT count(*)::int AS n FROM pg_locks WHERE NOT granted AND database =
-                          (SELECT oid FROM pg_database WHERE datname = current_database())
-                          OR NOT granted AND database IS NULL`),
-                ([row]) => Number(row?.["n"]) > 0
-              ),
-              "200 millis"
-            )
+            yield* eventually("the reclaim waits for the row", someWaiting, "200 millis")
             return fiber
           })
         )
@@ -280,7 +279,7 @@ it.layer(Layer.provideMerge(storeLayer, Postgres.layer), { excludeTestServices: 
         const answers = yield* during(lockJob, [stuck.claims[1]!.id], store.reclaim(lapsed, counting))
         assert.deepStrictEqual(answers.map(({ _tag }) => _tag), ["Locked", "Reclaimed"])
         assert.deepStrictEqual(
-          (yield* store.recall(stuck.lease)).map(({ id }) => id).toSorted(),
+          (yield* store.recall(stuck.lease)).jobs.map(({ id }) => id).toSorted(),
           stuck.claims.map(({ id }) => id).toSorted()
         )
         assert.deepStrictEqual(yield* store.settle([settlement(stuck.claims[0]!, "complete")]), [written])
@@ -292,14 +291,31 @@ it.layer(Layer.provideMerge(storeLayer, Postgres.layer), { excludeTestServices: 
         const { claims, lease } = yield* running(3)
         const error = yield* during(lockJob, [claims[2]!.id], Effect.flip(store.abandon([lease])))
         assert.strictEqual(error.operation, "abandon")
-        assert.strictEqual((yield* store.recall(lease)).length, 3)
+        assert.strictEqual((yield* store.recall(lease)).jobs.length, 3)
         yield* store.abandon([lease])
-        assert.deepStrictEqual(yield* store.recall(lease), [])
+        assert.deepStrictEqual((yield* store.recall(lease)).jobs, [])
         const rows = yield* Rows.query(
           `SELECT state::int, losses::int, rank IS NOT NULL AS ready FROM deadman.job WHERE id = ANY ($1::uuid[])`,
           [Database.uuids(claims.map(({ id }) => id))]
         )
         assert.deepStrictEqual(rows, claims.map(() => ({ state: 0, losses: 0, ready: true })))
+      }))
+
+    it.effect("a hand-back that waits for a recall under way takes nothing from it", () =>
+      Effect.gen(function*() {
+        const store = yield* JobStore
+        const { claims, lease } = yield* running(3)
+        const token = yield* tokenOf(lease)
+        const handing = yield* during(
+          `UPDATE deadman.lease SET token = token + 1 WHERE id = $1::uuid`,
+          [lease],
+          Effect.tap(
+            Effect.forkChild(store.handBack(lease, token)),
+            () => eventually("the hand-back waits for the row", someWaiting, "200 millis")
+          )
+        )
+        yield* Fiber.join(handing)
+        assert.deepStrictEqual(yield* store.settle([settlement(claims[0]!, "complete")]), [written])
       }))
 
     it.effect("what the statements told the tally is what there is", () =>

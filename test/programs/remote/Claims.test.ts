@@ -94,6 +94,47 @@ it.live("an unread answer is handed back, unless its lease was asked for again o
     assert.deepInclude(yield* job(other), { state: "pending", leaseLosses: 0, attempts: 0 })
   }).pipe(Effect.scoped))
 
+it.live("an unread answer that is handed back late takes nothing from who has got it at another process since", () =>
+  Effect.gen(function*() {
+    const { job, process, processOver, request, submit } = yield* World.make
+    const begun = Deferred.makeUnsafe<void>()
+    const gate = Deferred.makeUnsafe<void>()
+    const late = <A, E>(deed: Effect.Effect<A, E>) =>
+      Deferred.succeed(begun, undefined).pipe(Effect.andThen(Deferred.await(gate)), Effect.andThen(deed))
+    const slow = yield* processOver((store) => ({
+      ...store,
+      abandon: (leases) => late(store.abandon(leases)),
+      handBack: (lease, token) => late(store.handBack(lease, token))
+    }))
+    const other = yield* process
+    const lease = World.lease()
+    const id = yield* submit()
+    const unread = yield* Effect.forkChild(
+      Effect.flatMap(slow.claim(request({ lease })), slow.unread)
+    )
+    yield* Deferred.await(begun)
+    const again = yield* other.claim(request({ lease }))
+    assert.deepStrictEqual(ids(again), [id])
+    yield* Deferred.succeed(gate, undefined)
+    yield* Fiber.join(unread)
+    assert.strictEqual((yield* job(id)).state, "running")
+    const settled = yield* other.settle([{ claim: World.claimOf(again), outcome: { _tag: "Completed", result: null } }])
+    assert.deepStrictEqual(settled.settled, [id])
+    assert.deepInclude(yield* job(id), { state: "completed", deliveries: 1 })
+  }).pipe(Effect.scoped))
+
+it.live("an unread answer that was asked for again at its own process is handed back by the last of the two", () =>
+  Effect.gen(function*() {
+    const { job, process, request, submit } = yield* World.make
+    const remote = yield* process
+    const lease = World.lease()
+    const id = yield* submit()
+    yield* remote.claim(request({ lease }))
+    const again = yield* remote.claim(request({ lease }))
+    yield* remote.unread(again)
+    assert.deepInclude(yield* job(id), { state: "pending", leaseLosses: 0, attempts: 0 })
+  }).pipe(Effect.scoped))
+
 it.live("hundreds that wait for the same cost what one costs, and none of them gets what another got", () =>
   Effect.gen(function*() {
     const { calls, process, request, submit } = yield* World.make
@@ -205,6 +246,23 @@ it.live("a queue with a limit gives each worker so many, and none waits behind o
     yield* other.settle([{ claim: World.claimOf(full), outcome: { _tag: "Completed", result: null } }])
     const third = yield* Effect.timeout(Fiber.join(first), "3 seconds")
     assert.deepStrictEqual([...full.jobs, ...second.jobs, ...third.jobs].map(({ id }) => id).sort(), submitted.sort())
+  }).pipe(Effect.scoped))
+
+it.live("claims of one worker at once take no more of a limited queue than one after the other", () =>
+  Effect.gen(function*() {
+    const { limits, processOver, request, submit } = yield* World.make
+    // As over a network: all of them have counted by then.
+    const slow = yield* processOver((store) => ({
+      ...store,
+      claim: (asked) => Effect.andThen(Effect.sleep("30 millis"), store.claim(asked))
+    }))
+    const queue = yield* Jobs.freshQueue
+    limits.push({ queue, concurrency: 2 })
+    yield* Effect.forEach(Array.from({ length: 9 }), () => submit({ queue }))
+    const claims = (worker: string) =>
+      Effect.forEach([1, 2, 3], () => slow.claim(request({ worker })), { concurrency: "unbounded" })
+    const [one, two] = yield* Effect.all([claims("one"), claims("two")], { concurrency: 2 })
+    assert.deepStrictEqual([one.flatMap(ids).length, two.flatMap(ids).length], [2, 2])
   }).pipe(Effect.scoped))
 
 it.live("who may take no more of a limited queue stands in nobody's way", () =>

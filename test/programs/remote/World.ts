@@ -117,7 +117,7 @@ export const make = Effect.gen(function*() {
       JobStore,
       faulty(
         store,
-        ["claim", "recall", "abandon", "settle", "verify", "endLeases", "get"],
+        ["claim", "recall", "abandon", "handBack", "settle", "verify", "endLeases", "get"],
         (operation) => new JobStoreUnavailable({ operation, cause: "away" })
       )
     ),

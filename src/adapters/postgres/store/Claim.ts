@@ -10,7 +10,7 @@ import { Clock, Effect } from "effect"
 import { suspectLosses } from "../../../domain/Claim.ts"
 import type { Queue } from "../../../domain/Job.ts"
 import type { JobId } from "../../../domain/JobId.ts"
-import type { ClaimRequest, JobStore } from "../../../ports/JobStore.ts"
+import { claimedToken, type ClaimRequest, type JobStore } from "../../../ports/JobStore.ts"
 import { type Database, ints, long, texts, uuids } from "../Database.ts"
 import * as Sql from "./ClaimSql.ts"
 import { orUnavailable, toClaimedJob } from "./Rows.ts"
@@ -111,8 +111,8 @@ export const make = (db: Database["Service"]): Pick<JobStore["Service"], "claim"
     }).pipe(orUnavailable("claimIds"))
 
   const recall: JobStore["Service"]["recall"] = (lease) =>
-    db.query<Sql.RankedRow>("hot", Sql.recall, [lease]).pipe(
-      Effect.map((rows) => rows.map(toClaimedJob)),
+    db.query<Sql.RecalledRow>("hot", Sql.recall, [lease]).pipe(
+      Effect.map((rows) => ({ jobs: rows.map(toClaimedJob), token: rows[0]?.token ?? claimedToken })),
       orUnavailable("recall")
     )
 

@@ -163,13 +163,17 @@ export const left = `SELECT q.id, q.wait_ms::float8 AS wait_ms,
   WHERE q.id = ANY ($1::uuid[])
     AND (q.wait_ms > deadman.now_ms() OR (q.rank IS NOT NULL AND NOT r.paused AND r.type = ANY ($2::text[])))`
 
+export interface RecalledRow extends ClaimedRow {
+  readonly token: string
+}
+
 /** $1 lease. The token moves, so that a reaper that watched it begins anew. */
 export const recall = `WITH l AS (
     UPDATE deadman.lease SET token = token + 1, seen_at_ms = deadman.now_ms()
     WHERE id = $1::uuid AND NOT lapsed
-    RETURNING id, job_ids
+    RETURNING id, job_ids, token
   )
-  SELECT ${claimedColumns}
+  SELECT ${claimedColumns}, l.token::text AS token
   FROM l CROSS JOIN unnest(l.job_ids) i(id)
   JOIN deadman.job j ON j.id = i.id AND j.lease = l.id AND j.state = ${state.running}
   JOIN deadman.route r ON r.id = j.route

@@ -27,7 +27,7 @@ const tooLong = "57014"
 export const make = (
   db: Database["Service"],
   options: StoreOptions
-): Pick<Service, "abandon" | "endLeases" | "verify" | "look" | "reclaim"> => {
+): Pick<Service, "abandon" | "handBack" | "endLeases" | "verify" | "look" | "reclaim"> => {
   const sql = Sql.make(options)
 
   const endLeases: Service["endLeases"] = (leases) =>
@@ -56,6 +56,13 @@ export const make = (
         Effect.asVoid,
         orUnavailable("abandon")
       )
+
+  const handBack: Service["handBack"] = (lease, token) =>
+    db.query("vital", sql.handBack, [uuids([lease]), token]).pipe(
+      Effect.retry({ times: deadlockRetryMax, while: (error) => error.kind === "deadlock" }),
+      Effect.asVoid,
+      orUnavailable("handBack")
+    )
 
   const verify: Service["verify"] = (leases) =>
     leases.length === 0
@@ -152,5 +159,5 @@ export const make = (
     return answers
   }, orUnavailable("reclaim"))
 
-  return { abandon, endLeases, verify, look, reclaim }
+  return { abandon, handBack, endLeases, verify, look, reclaim }
 }

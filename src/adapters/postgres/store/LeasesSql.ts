@@ -56,10 +56,13 @@ export const look = `SELECT s.incarnation, l.id, l.lease_ms, l.token::text AS to
   ) s
   LEFT JOIN deadman.lease l ON true`
 
-/** $1 leases. The claim stays on the row as the one that settled it: a late outcome under it is a repeat. */
-const abandon = (wake: boolean) =>
+/**
+ * $1 leases, and `only` which of them. The claim stays on the row as the one that settled it: a late outcome under it
+ * is a repeat.
+ */
+const abandon = (wake: boolean, only = "") =>
   `WITH l AS MATERIALIZED (
-    SELECT q.id, q.job_ids FROM deadman.lease q WHERE q.id = ANY ($1::uuid[]) ORDER BY q.id FOR UPDATE
+    SELECT q.id, q.job_ids FROM deadman.lease q WHERE q.id = ANY ($1::uuid[])${only} ORDER BY q.id FOR UPDATE
   ),
   i AS MATERIALIZED (
     SELECT i.id, l.id AS lease FROM l CROSS JOIN unnest(l.job_ids) i(id) ORDER BY i.id
@@ -160,5 +163,7 @@ export const standing = `SELECT id FROM deadman.lease WHERE id = ANY ($1::uuid[]
 
 export const make = (options: StoreOptions) => ({
   abandon: abandon(options.wake),
+  // $2 the token. Where a recall has the row locked this waits, and looks at what that has left.
+  handBack: abandon(options.wake, " AND q.token = $2::text::bigint"),
   reclaim: reclaim(options.wake)
 })
