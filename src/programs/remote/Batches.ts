@@ -1,8 +1,8 @@
 /**
  * Many callers, one call: while one is under way the next ones gather.
  *
- * A caller that goes away takes nobody else along, since the call runs in a fiber of its own. What one call takes is
- * bounded, and so is what may wait.
+ * A caller that goes away takes nobody else along, since the call runs in a fiber of its own; what it brought goes with
+ * it, unless that is under way. What one call takes is bounded, and so is what there is of all callers.
  */
 import { Deferred, Effect, Exit, type Scope } from "effect"
 
@@ -22,11 +22,14 @@ export const make = Effect.fnUntraced(function*<A, B, E>(options: {
   readonly nameOf: (item: A) => string
   /** Callers that may wait. */
   readonly waitingMax: number
+  /** What may wait and be under way, in weight: one caller more than this is served if there is no other. */
+  readonly heldMax: number
   readonly full: () => E
 }): Effect.fn.Return<(items: ReadonlyArray<A>) => Effect.Effect<ReadonlyArray<B>, E>, never, Scope.Scope> {
   const scope = yield* Effect.scope
   let waiting: Array<Asked<A, B, E>> = []
   let running = false
+  let held = 0
 
   const take = (): Array<Asked<A, B, E>> => {
     const taken: Array<Asked<A, B, E>> = []
@@ -61,7 +64,8 @@ export const make = Effect.fnUntraced(function*<A, B, E>(options: {
       const batch = take()
       const exit = yield* Effect.exit(options.call(batch.flatMap(({ items }) => items)))
       let at = 0
-      for (const { answer, items } of batch) {
+      for (const { answer, items, weight } of batch) {
+        held -= weight
         const from = at
         at += items.length
         Deferred.doneUnsafe(answer, Exit.map(exit, (answers) => answers.slice(from, from + items.length)))
@@ -70,19 +74,31 @@ export const make = Effect.fnUntraced(function*<A, B, E>(options: {
   })
 
   return (items) =>
-    Effect.suspend(() => {
+    // Nothing may come between what is noted here and whoever takes it away again.
+    Effect.uninterruptibleMask((restore) => {
       if (items.length === 0) {
         return Effect.succeed([])
       }
-      if (waiting.length >= options.waitingMax) {
+      const weight = items.reduce((sum, item) => sum + options.weigh(item), 0)
+      if (waiting.length >= options.waitingMax || (held > 0 && held + weight > options.heldMax)) {
         return Effect.fail(options.full())
       }
       const answer = Deferred.makeUnsafe<ReadonlyArray<B>, E>()
-      waiting.push({ items, answer, weight: items.reduce((sum, item) => sum + options.weigh(item), 0) })
+      const asked: Asked<A, B, E> = { items, answer, weight }
+      waiting.push(asked)
+      held += weight
+      const leave = Effect.sync(() => {
+        const at = waiting.indexOf(asked)
+        if (at >= 0) {
+          waiting.splice(at, 1)
+          held -= weight
+        }
+      })
+      const answered = Effect.onInterrupt(restore(Deferred.await(answer)), () => leave)
       if (running) {
-        return Deferred.await(answer)
+        return answered
       }
       running = true
-      return Effect.andThen(Effect.forkIn(run, scope), Deferred.await(answer))
+      return Effect.andThen(Effect.forkIn(run, scope), answered)
     })
 })

@@ -207,6 +207,7 @@ export const make = Effect.fnUntraced(function*(options: {
     // One lease may be asked for twice.
     nameOf: (lease) => lease,
     waitingMax: 1_000,
+    heldMax: Number.POSITIVE_INFINITY,
     full: () => new RemoteUnavailable({ reason: "full" })
   })
 

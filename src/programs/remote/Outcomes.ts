@@ -19,6 +19,8 @@ import type { Grants, Terms } from "./Grants.ts"
 /** Of one request, and of one statement. */
 export const outcomesMax = 1_000
 const bytesMax = 16 * 1_048_576
+/** Of all requests together, sent or not: a store that is slow must not fill the memory. */
+const heldMax = 64 * 1_048_576
 /** Reading jobs brings their payloads along. */
 const readMax = 50
 const deadlineMs = 3_500
@@ -102,6 +104,7 @@ export const make = Effect.fnUntraced(function*(options: {
     weigh,
     nameOf: ({ claim }) => claim.id,
     waitingMax: 1_000,
+    heldMax,
     full: () => new RemoteUnavailable({ reason: "full" })
   })
 

@@ -1,6 +1,6 @@
 /** Outcomes of workers elsewhere: lost answers, locked rows, the job's own terms, and leases that end. */
 import { assert, it } from "@effect/vitest"
-import { Effect } from "effect"
+import { Deferred, Effect, Fiber } from "effect"
 import type { Outcome } from "../../../src/domain/Outcome.ts"
 import { eventually } from "../../support/Eventually.ts"
 import * as World from "./World.ts"
@@ -119,6 +119,56 @@ it.live("what is locked is tried again alone, and named where it stays so", () =
     assert.deepStrictEqual(yield* remote.settle(both), { settled: [free], stale: [], undecided: [locked] })
     until = 2
     assert.deepStrictEqual(yield* remote.settle(both), { settled: [free, locked], stale: [], undecided: [] })
+  }).pipe(Effect.scoped))
+
+/** A store whose next settle begins, and ends when the gate is opened. What it was given is written down. */
+const gated = Effect.gen(function*() {
+  const world = yield* World.make
+  const gate = Deferred.makeUnsafe<void>()
+  const sent: Array<string> = []
+  const remote = yield* world.processOver((store) => ({
+    ...store,
+    settle: (settlements) =>
+      Effect.suspend(() => {
+        sent.push(...settlements.map(({ claim }) => claim.id))
+        return Effect.andThen(Deferred.await(gate), store.settle(settlements))
+      })
+  }))
+  const ids = yield* Effect.forEach(Array.from({ length: 8 }), () => world.submit())
+  const claims = yield* remote.claim(world.request())
+  const settle = (id: typeof ids[number], outcome = completed) =>
+    Effect.forkChild(remote.settle([{ claim: World.claimOf(claims, id), outcome }]), { startImmediately: true })
+  return { gate, ids, sent, settle, world }
+})
+
+it.live("what was brought by an asker that has gone is not written, unless it was under way", () =>
+  Effect.gen(function*() {
+    const { gate, ids: [first, second, third], sent, settle, world } = yield* gated
+    const under = yield* settle(first!)
+    yield* eventually("it is under way", Effect.sync(() => sent.length === 1))
+    const gone = yield* settle(second!)
+    const stays = yield* settle(third!)
+    yield* Effect.sleep("20 millis")
+    yield* Fiber.interrupt(gone)
+    yield* Fiber.interrupt(under)
+    yield* Deferred.succeed(gate, undefined)
+    assert.deepStrictEqual((yield* Fiber.join(stays)).settled, [third!])
+    assert.deepStrictEqual(sent, [first!, third!])
+    assert.strictEqual((yield* world.job(first!)).state, "completed")
+    assert.strictEqual((yield* world.job(second!)).state, "running")
+  }).pipe(Effect.scoped))
+
+it.live("outcomes that gather behind a slow store are bounded in bytes, and may be brought again", () =>
+  Effect.gen(function*() {
+    const { gate, ids, sent, settle } = yield* gated
+    const large: Outcome = { _tag: "Completed", result: JSON.stringify("x".repeat(12 * 1_048_576)) }
+    const fibers = yield* Effect.forEach(ids.slice(0, 6), (id) => settle(id, large))
+    const full = yield* Effect.flip(Fiber.join(fibers[5]!))
+    assert.strictEqual(full.reason, "full")
+    yield* Deferred.succeed(gate, undefined)
+    yield* Effect.forEach(fibers.slice(0, 5), Fiber.join)
+    assert.lengthOf(sent, 5)
+    assert.deepStrictEqual((yield* Fiber.join(yield* settle(ids[5]!, large))).settled, [ids[5]!])
   }).pipe(Effect.scoped))
 
 it.live("many outcomes at once are few statements", () =>
