@@ -1,11 +1,11 @@
 /** Unique jobs where processes race, and sessions die: what one statement at a time cannot show. */
 import { assert, it } from "@effect/vitest"
-import { Effect, Fiber, Layer } from "effect"
+import { Deferred, Effect, Fiber, Layer } from "effect"
 import * as Database from "../../../src/adapters/postgres/Database.ts"
 import * as JobStorePostgres from "../../../src/adapters/postgres/JobStorePostgres.ts"
 import type { NewJob } from "../../../src/domain/Job.ts"
 import type { Unique } from "../../../src/domain/Unique.ts"
-import { JobStore } from "../../../src/ports/JobStore.ts"
+import { JobStore, type Submitted } from "../../../src/ports/JobStore.ts"
 import * as Jobs from "../../support/Jobs.ts"
 import * as Postgres from "../../support/Postgres.ts"
 import * as Rows from "../../support/Rows.ts"
@@ -73,6 +73,38 @@ it.layer(Layer.provideMerge(storeLayer, Postgres.layer), { excludeTestServices: 
         const others = [...left.failures, ...right.failures].filter((failure) => !failure.startsWith("locked"))
         assert.deepStrictEqual(others, [])
         assert.deepStrictEqual(yield* Rows.untallied, [])
+      }))
+
+    it.effect("a place that an open transaction holds is asked for apart, and slows the next flush no more", () =>
+      Effect.gen(function*() {
+        const database = yield* Database.Database
+        const { failures, submit } = yield* anotherProcess
+        const type = yield* Jobs.freshType
+        const unique = { ...once, fields: ["id"] }
+        const place = (id: number, extra = 0) => Jobs.job({ type, payload: JSON.stringify({ extra, id }), unique })
+        const keyed = Effect.flatMap(Jobs.freshKey, (key) => Jobs.job({ type, key: { key, fingerprint: "same" } }))
+        const [begun, done] = [yield* Deferred.make<void>(), yield* Deferred.make<void>()]
+        const foreign = yield* Effect.forkChild(database.transaction(
+          "handler",
+          (session) =>
+            session.query(
+              `INSERT INTO deadman.uniqueness (key, job, until_ms)
+               VALUES (deadman.unique_key($1::text, '{"id":1}', '["id"]'), gen_random_uuid(), NULL)`,
+              [type]
+            ).pipe(Effect.andThen(Deferred.succeed(begun, undefined)), Effect.andThen(Deferred.await(done))),
+          { deadlineMs: 20_000 }
+        ))
+        yield* Deferred.await(begun)
+        const tags = (answers: ReadonlyArray<Submitted>) => answers.map(({ _tag }) => _tag)
+        assert.deepStrictEqual(tags(yield* submit([yield* place(1), yield* place(2)])), ["KeyLocked", "Created"])
+        const before = failures.length
+        const next = [yield* place(1, 1), yield* keyed, yield* place(1, 2), yield* place(3), yield* keyed]
+        assert.deepStrictEqual(tags(yield* submit(next)), ["KeyLocked", "Created", "KeyLocked", "Created", "Created"])
+        assert.strictEqual(failures.length - before, 1, "one short question tells of both")
+        yield* Deferred.succeed(done, undefined)
+        yield* Fiber.join(foreign)
+        // The foreign one named no job that exists.
+        assert.deepStrictEqual(tags(yield* submit([yield* place(1, 3), yield* place(1, 4)])), ["Created", "Skipped"])
       }))
 
     it.effect("with sessions killed at random each answer names a job that is there, and one a place is left", () =>

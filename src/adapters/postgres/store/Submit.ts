@@ -1,9 +1,9 @@
 /**
  * Storing jobs: one statement a flush, and nobody fails or waits for somebody else's entry.
  *
- * Entries with a key, entries without, and those with terms go in statements of their own, side by side. What Postgres refuses, and what
- * a foreign transaction holds, is found by halving the flush; a key that was found locked is tried alone for a while,
- * so that the next flush does not wait for it. Keys are inserted in their order: two flushes with the same keys in
+ * Entries with a key, entries without, and those with terms go in statements of their own, side by side. What Postgres
+ * refuses, and what a foreign transaction holds, is found by halving the flush; a key or a unique place that was found
+ * locked is tried alone for a while (`Suspects.ts`), so that the next flush does not wait for it. Keys are inserted in their order: two flushes with the same keys in
  * opposite order would deadlock.
  */
 import { Clock, Effect } from "effect"
@@ -15,16 +15,13 @@ import { type Database, DatabaseFailed, ints, longs, type Session, texts, uuids 
 import { orUnavailable, type StoreOptions } from "./Rows.ts"
 import * as Sql from "./SubmitSql.ts"
 import * as Terms from "./SubmitTerms.ts"
+import * as Suspects from "./Suspects.ts"
 
 type Answers = Map<NewJob, Submitted>
 type Db = Database["Service"]
 
 /** How often a key that vanishes between two statements, or a deadlock, is tried again. */
 const roundMax = 4
-
-/** A key that was locked is tried alone for so long after. */
-const lockedForMs = 2_000
-const lockedMax = 1_000
 
 const tagLiteral = (tags: ReadonlyArray<string>): string | null =>
   tags.length === 0 ? null : `{${tags.map((tag) => `"${tag.replace(/["\\]/g, "\\$&")}"`).join(",")}}`
@@ -73,8 +70,7 @@ const refusal = (error: DatabaseFailed): Submitted => ({
 export const make = (db: Db, options: StoreOptions): Pick<JobStore["Service"], "submit"> => {
   const sql = Sql.make(options)
   const termed = Terms.statement(options)
-  /** Keys that somebody else's transaction held a moment ago, with when that is forgotten. */
-  const lockedKeys = new Map<string, bigint>()
+  const suspects = Suspects.make()
 
   const query = <Row extends object>(session: Session | null, text: string, params: ReadonlyArray<unknown>) =>
     session === null ? db.query<Row>("hot", text, params) : session.query<Row>(text, params)
@@ -228,12 +224,6 @@ export const make = (db: Db, options: StoreOptions): Pick<JobStore["Service"], "
 
   const laneOf = (job: NewJob): LaneOf => Terms.hasTerms(job) ? withTerms : keyed
 
-  const remember = (job: NewJob, nanos: bigint) => {
-    if (job.key === null) return
-    if (lockedKeys.size >= lockedMax) lockedKeys.clear()
-    lockedKeys.set(job.key.key, nanos + BigInt(lockedForMs) * 1_000_000n)
-  }
-
   /** Sends `jobs` whole, and in halves where something in them cannot be stored. */
   const split = (
     lane: LaneOf,
@@ -249,7 +239,7 @@ export const make = (db: Db, options: StoreOptions): Pick<JobStore["Service"], "
             const [job] = jobs
             if (job === undefined) return
             if (error.kind === "refused") return void answers.set(job, refusal(error))
-            remember(job, yield* Clock.monotonicTimeNanos)
+            suspects.remember(job, yield* Clock.monotonicTimeNanos)
             return void answers.set(job, { _tag: "KeyLocked" })
           }
           // The whole has waited out the time for a lock; its parts need not do so again.
@@ -259,6 +249,18 @@ export const make = (db: Db, options: StoreOptions): Pick<JobStore["Service"], "
           yield* split(lane, jobs.slice(middle), partLockMs, answers)
         }))
     )
+
+  /** Entries that want what was held a moment ago: once it is seen to be still, it is for all of them. */
+  const inTurn = Effect.fnUntraced(function*(alike: ReadonlyArray<NewJob>, answers: Answers) {
+    for (const [index, job] of alike.entries()) {
+      yield* split(laneOf(job), [job], Sql.partLockMs, answers)
+      if (answers.get(job)?._tag !== "KeyLocked") {
+        suspects.forget(job)
+      } else if (job.key === null || !Terms.isUnique(job)) {
+        return alike.slice(index + 1).forEach((other) => answers.set(other, { _tag: "KeyLocked" }))
+      }
+    }
+  })
 
   /** The first entry of each key, and the others, which are answered from it. */
   const firsts = (jobs: ReadonlyArray<NewJob>) => {
@@ -294,14 +296,14 @@ export const make = (db: Db, options: StoreOptions): Pick<JobStore["Service"], "
   const apart = Effect.fnUntraced(function*(jobs: ReadonlyArray<NewJob>, answers: Answers) {
     const bare = jobs.filter((job) => job.key === null && !Terms.hasTerms(job))
     const { first, later } = firsts(jobs.filter((job) => job.key !== null))
-    const nanos = lockedKeys.size === 0 ? 0n : yield* Clock.monotonicTimeNanos
-    const held = (job: NewJob) => (lockedKeys.get(job.key!.key) ?? 0n) > nanos
-    const suspects = lockedKeys.size === 0 ? [] : first.filter(held)
-    const free = suspects.length === 0 ? first : first.filter((job) => !held(job))
-    const others = free.filter((job) => !Terms.hasTerms(job))
-    const terms = bare.length + first.length + later.length === jobs.length && others.length === free.length
+    const keys = first.filter((job) => !Terms.hasTerms(job))
+    const all = bare.length + keys.length + later.length === jobs.length
       ? []
-      : [...jobs.filter((job) => job.key === null && Terms.hasTerms(job)), ...free.filter(Terms.hasTerms)]
+      : [...jobs.filter((job) => job.key === null && Terms.hasTerms(job)), ...first.filter(Terms.hasTerms)]
+    const held = suspects.none() ? [] : suspects.among([...keys, ...all], yield* Clock.monotonicTimeNanos)
+    const lone = new Set(held.flat())
+    const others = lone.size === 0 ? keys : keys.filter((job) => !lone.has(job))
+    const terms = lone.size === 0 ? all : all.filter((job) => !lone.has(job))
     yield* Effect.all([
       bare.length === 0 ? Effect.void : split(unkeyed, bare, null, answers),
       others.length === 0 ? Effect.void : split(keyed, others, null, answers),
@@ -310,15 +312,7 @@ export const make = (db: Db, options: StoreOptions): Pick<JobStore["Service"], "
         (from) => split(withTerms, terms.slice(from, from + Terms.rowsMax), null, answers),
         { discard: true }
       ),
-      Effect.forEach(
-        suspects,
-        (job) =>
-          Effect.tap(split(laneOf(job), [job], Sql.partLockMs, answers), () =>
-            Effect.sync(() => {
-              if (answers.get(job)?._tag !== "KeyLocked") lockedKeys.delete(job.key!.key)
-            })),
-        { discard: true }
-      )
+      Effect.forEach(held, (alike) => inTurn(alike, answers), { discard: true })
     ], { concurrency: 3, discard: true })
     yield* Effect.forEach(
       answerLater(later, answers),

@@ -14,8 +14,10 @@ import { dueSoonMs, type StoreOptions, tallies, wakes } from "./Rows.ts"
 /** In one statement: whoever wants the same places waits for all of it. */
 export const rowsMax = 100
 
+export const isUnique = (job: NewJob): boolean => (job.unique ?? null) !== null
+
 export const hasTerms = (job: NewJob): boolean =>
-  (job.unique ?? null) !== null || (job.startByMs ?? null) !== null || (job.retainMs ?? null) !== null
+  isUnique(job) || (job.startByMs ?? null) !== null || (job.retainMs ?? null) !== null
 
 /** What comes behind the parameters of the plain lanes: times to start by, retentions, places. */
 export const termParameters = (jobs: ReadonlyArray<NewJob>): ReadonlyArray<unknown> => [
