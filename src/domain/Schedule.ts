@@ -55,6 +55,8 @@ export interface NewSchedule {
   readonly maxAttempts: number
   readonly backoff: Backoff
   readonly timeoutMs: number | null
+  /** How long its jobs are kept after their end; `null`: as long as is configured. */
+  readonly retainMs: number | null
   readonly tags: ReadonlyArray<string>
 }
 

@@ -93,6 +93,7 @@ const put = Command.make(
       Flag.optional
     ),
     timeout: lengthFlag("timeout", "After how long a run is interrupted").pipe(Flag.optional),
+    retain: lengthFlag("retain", "How long its jobs are kept once they have ended").pipe(Flag.optional),
     tags: Flag.String("tag").pipe(Flag.withDescription("A tag; may be given again"), Flag.atLeast(0)),
     missed: Flag.String("missed").pipe(
       Flag.withDescription("What becomes of times that no server was there for (default: latest)"),
@@ -126,6 +127,7 @@ const put = Command.make(
         ...set("priority", flags.priority),
         ...set("max_attempts", flags.maxAttempts),
         ...set("timeout_ms", flags.timeout),
+        ...set("retain_ms", flags.retain),
         ...(flags.tags.length === 0 ? {} : { tags: flags.tags }),
         ...(Option.isSome(missed) && missed.value !== undefined ? { missed: missed.value } : {}),
         ...set("overlap", flags.overlap),

@@ -30,6 +30,7 @@ const schedule = (change: Partial<NewSchedule> = {}): NewSchedule => {
     maxAttempts: 3,
     backoff: Backoff.defaults,
     timeoutMs: 5_000,
+    retainMs: 7_000,
     tags: ["nightly"],
     ...change
   }
@@ -197,8 +198,8 @@ export const suite = <E>(
           )
           for (const job of jobs) {
             assert.deepStrictEqual(
-              [job.state, job.payload, job.priority, job.maxAttempts, job.timeoutMs, job.tags, job.queue],
-              ["pending", { n: 1 }, 3, 3, 5_000, ["nightly"], queueDefault]
+              [job.state, job.payload, job.priority, job.maxAttempts, job.timeoutMs, job.retainMs, job.tags, job.queue],
+              ["pending", { n: 1 }, 3, 3, 5_000, 7_000, ["nightly"], queueDefault]
             )
           }
           const after = (yield* schedules.get(wanted.name))!

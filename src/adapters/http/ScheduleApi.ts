@@ -3,7 +3,7 @@ import { Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
 import { Backoff } from "../../domain/Backoff.ts"
 import { textMax } from "../../domain/Cron.ts"
-import { attemptDefault, JobType, MaxAttempts, Priority, Queue, Tags, TimeoutMs } from "../../domain/Job.ts"
+import { attemptDefault, JobType, MaxAttempts, Priority, Queue, RetainMs, Tags, TimeoutMs } from "../../domain/Job.ts"
 import { everyMaxMs, everyMinMs, missedAllMax, nextShown, overlaps } from "../../domain/Schedule.ts"
 import { always, Error413, Error415 } from "./ApiShapes.ts"
 
@@ -41,6 +41,9 @@ export const NewScheduleBody = Schema.Struct({
   max_attempts: Schema.optionalKey(MaxAttempts).annotate({ description: `${attemptDefault} by default` }),
   backoff: Schema.optionalKey(Backoff),
   timeout_ms: Schema.optionalKey(Schema.NullOr(TimeoutMs)),
+  retain_ms: Schema.optionalKey(Schema.NullOr(RetainMs)).annotate({
+    description: "How long its jobs are kept after their end; 0 deletes them soon after"
+  }),
   tags: Schema.optionalKey(Tags),
   missed: Schema.optionalKey(Missed),
   overlap: Schema.optionalKey(Overlap),
@@ -61,6 +64,7 @@ export const ScheduleBody = Schema.Struct({
   max_attempts: Schema.Int,
   backoff: Backoff,
   timeout_ms: Schema.NullOr(Schema.Int),
+  retain_ms: Schema.NullOr(Schema.Int),
   tags: Schema.Array(Schema.String),
   missed: Missed,
   overlap: Overlap,

@@ -20,7 +20,7 @@ import * as ApiError from "./ApiError.ts"
 import { schedulesLimitDefault, schedulesLimitMax } from "./ScheduleApi.ts"
 import * as SubmitBody from "./SubmitBody.ts"
 
-const jobFields = ["type", "payload", "queue", "priority", "max_attempts", "backoff", "timeout_ms", "tags"]
+const jobFields = ["type", "payload", "queue", "priority", "max_attempts", "backoff", "timeout_ms", "retain_ms", "tags"]
 const fields = ["cron", "zone", "every_ms", ...jobFields, "missed", "overlap", "paused"]
 
 const zoneDefault = "UTC"
@@ -103,7 +103,7 @@ export const decode = (name: ScheduleName, text: string): NewSchedule | ApiError
   if (paused !== null && typeof paused !== "boolean") {
     return wrong("paused", "must be true or false")
   }
-  const { backoff, maxAttempts, payload, priority, queue, tags, timeoutMs, type } = job
+  const { backoff, maxAttempts, payload, priority, queue, retainMs = null, tags, timeoutMs, type } = job
   return {
     name,
     timing,
@@ -117,6 +117,7 @@ export const decode = (name: ScheduleName, text: string): NewSchedule | ApiError
     maxAttempts,
     backoff,
     timeoutMs,
+    retainMs,
     tags
   }
 }
@@ -141,6 +142,7 @@ export const toJson = (schedule: Schedule) => {
     max_attempts: schedule.maxAttempts,
     backoff: schedule.backoff,
     timeout_ms: schedule.timeoutMs,
+    retain_ms: schedule.retainMs,
     tags: schedule.tags,
     missed: schedule.missed,
     overlap: schedule.overlap,

@@ -82,7 +82,7 @@ const make = Effect.gen(function*() {
     }).pipe(Effect.ensuring(bell.open))
 
   const store = ({ payload, schedule }: Row, id: JobId, tickMs: number | null, nowMs: number): JobRow.JobRow => {
-    const { backoff, maxAttempts, name, priority, queue, tags, timeoutMs, type } = schedule
+    const { backoff, maxAttempts, name, priority, queue, retainMs, tags, timeoutMs, type } = schedule
     const job: NewJob = {
       id,
       type,
@@ -95,7 +95,8 @@ const make = Effect.gen(function*() {
       runAtMs: null,
       tags,
       key: null,
-      resubmittedFrom: null
+      resubmittedFrom: null,
+      retainMs
     }
     const stored = Submits.insert(tables, job, nowMs)
     stored.tick = { schedule: name, tickMs }

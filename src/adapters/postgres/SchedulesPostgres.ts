@@ -73,6 +73,7 @@ const toSchedule = (row: Sql.ScheduleRow): Schedule => ({
   // The default is not stored.
   backoff: row.backoff === null ? defaults : row.backoff as Backoff,
   timeoutMs: row.timeout_ms,
+  retainMs: row.retain_ms,
   tags: row.tags ?? [],
   createdAtMs: row.created_at_ms,
   updatedAtMs: row.updated_at_ms,
@@ -113,7 +114,8 @@ const params = (
     long(schedule.timeoutMs),
     isDefault(schedule.backoff) ? null : JSON.stringify(schedule.backoff),
     schedule.tags.length === 0 ? null : texts(schedule.tags),
-    long(revision)
+    long(revision),
+    long(schedule.retainMs)
   ]
 }
 

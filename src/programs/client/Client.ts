@@ -89,7 +89,7 @@ type About = string | Submission
 export interface ScheduleEntry extends
   Pick<
     SubmitOptions.SubmitOptions,
-    "queue" | "priority" | "maxAttempts" | "backoff" | "timeoutMs" | "tags"
+    "queue" | "priority" | "maxAttempts" | "backoff" | "timeoutMs" | "retainMs" | "tags"
   >
 {
   readonly job: AnyDefinition | string
@@ -265,7 +265,7 @@ const make = Effect.gen(function*() {
   const draftOf = (entry: Entry) => Effect.flatMap(bodyOf(entry), (body) => orRefuse(drafts.read(body)))
 
   const schedule = Effect.fnUntraced(function*(name: string, { job, payload, ...rest }: ScheduleEntry) {
-    const { retain_ms: _, ...body } = yield* bodyOf({ job, payload, options: rest as SubmitOptions.SubmitOptions })
+    const body = yield* bodyOf({ job, payload, options: rest as SubmitOptions.SubmitOptions })
     const { schedule } = yield* Effect.flatMap(orRefuse(drafts.readSchedule(name, body)), schedules.put)
     return schedule
   })

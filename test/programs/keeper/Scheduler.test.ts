@@ -33,6 +33,7 @@ const schedule = (change: Partial<NewSchedule> = {}): NewSchedule => ({
   maxAttempts: 10,
   backoff: Backoff.defaults,
   timeoutMs: null,
+  retainMs: null,
   tags: [],
   ...change
 })

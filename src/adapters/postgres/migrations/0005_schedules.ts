@@ -25,6 +25,7 @@ const statements: ReadonlyArray<string> = [
      priority      smallint NOT NULL DEFAULT 0 CHECK (priority BETWEEN -1000 AND 1000),
      max_attempts  smallint NOT NULL DEFAULT 10 CHECK (max_attempts BETWEEN 1 AND 1000),
      timeout_ms    int      CHECK (timeout_ms > 0),
+     retain_ms     bigint   CHECK (retain_ms BETWEEN 0 AND 3155760000000),
      backoff       jsonb,
      tags          text[],
      CONSTRAINT one_timing      CHECK ((cron IS NULL) = (every_ms IS NOT NULL) AND (cron IS NULL) = (zone IS NULL)),

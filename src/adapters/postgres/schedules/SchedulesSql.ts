@@ -21,6 +21,7 @@ export interface ScheduleRow {
   readonly priority: number
   readonly max_attempts: number
   readonly timeout_ms: number | null
+  readonly retain_ms: number | null
   readonly backoff: unknown
   readonly tags: ReadonlyArray<string> | null
 }
@@ -29,7 +30,7 @@ const timing = `q.cron, q.zone, q.every_ms::float8, q.next_fire_ms::float8, q.ov
 
 const columns = `q.name, q.revision::float8, ${timing}, q.last_fire_ms::float8, q.last_job, q.created_at_ms::float8,
   q.updated_at_ms::float8, q.paused, q.type, q.queue, q.payload, q.priority, q.max_attempts, q.timeout_ms, q.backoff,
-  q.tags`
+  q.tags, q.retain_ms::float8`
 
 export const get = `SELECT ${columns} FROM deadman.schedule q WHERE q.name = $1::text`
 
@@ -41,18 +42,19 @@ export const list = `SELECT ${columns} FROM deadman.schedule q
   WHERE q.name COLLATE "C" > $1::text ORDER BY q.name COLLATE "C" LIMIT $2::int`
 
 // $1 name, $2 cron, $3 zone, $4 every_ms, $5 next_fire_ms, $6 now, $7 paused, $8 overlap, $9 missed, $10 type, $11 queue,
-// $12 payload, $13 priority, $14 max_attempts, $15 timeout_ms, $16 backoff, $17 tags (a literal), $18 the revision.
+// $12 payload, $13 priority, $14 max_attempts, $15 timeout_ms, $16 backoff, $17 tags (a literal), $18 the revision,
+// $19 retain_ms.
 const values = `SELECT $1::text AS name, $2::text AS cron, $3::text AS zone, $4::float8::bigint AS every_ms,
   $5::float8::bigint AS next_fire_ms, $6::float8::bigint AS now, $7::boolean AS paused, $8::text AS overlap,
   $9::text::jsonb AS missed, $10::text AS type, $11::text AS queue, $12::text::jsonb AS payload,
   $13::int AS priority, $14::int AS max_attempts, $15::float8::int AS timeout_ms, $16::text::jsonb AS backoff,
-  $17::text[] AS tags, $18::float8::bigint AS revision`
+  $17::text[] AS tags, $18::float8::bigint AS revision, $19::float8::bigint AS retain_ms`
 
 export const insert = `WITH x AS (${values})
   INSERT INTO deadman.schedule AS q (name, cron, zone, every_ms, next_fire_ms, created_at_ms, updated_at_ms, paused,
-    overlap, missed, type, queue, payload, priority, max_attempts, timeout_ms, backoff, tags)
+    overlap, missed, type, queue, payload, priority, max_attempts, timeout_ms, backoff, tags, retain_ms)
   SELECT name, cron, zone, every_ms, next_fire_ms, now, now, paused, overlap, missed, type, queue, payload, priority,
-         max_attempts, timeout_ms, backoff, tags
+         max_attempts, timeout_ms, backoff, tags, retain_ms
   FROM x WHERE revision IS NULL
   ON CONFLICT (name) DO NOTHING
   RETURNING ${columns}`
@@ -62,7 +64,7 @@ export const replace = `WITH x AS (${values})
   SET revision = q.revision + 1, cron = x.cron, zone = x.zone, every_ms = x.every_ms, next_fire_ms = x.next_fire_ms,
       updated_at_ms = x.now, paused = x.paused, overlap = x.overlap, missed = x.missed, type = x.type, queue = x.queue,
       payload = x.payload, priority = x.priority, max_attempts = x.max_attempts, timeout_ms = x.timeout_ms,
-      backoff = x.backoff, tags = x.tags
+      backoff = x.backoff, tags = x.tags, retain_ms = x.retain_ms
   FROM x WHERE q.name = x.name AND q.revision = x.revision
   RETURNING ${columns}`
 
@@ -124,8 +126,9 @@ const bodies = (from: string, conflict: string) =>
      RETURNING id
    ),
    j AS (
-     INSERT INTO deadman.job (id, run_at_ms, rank, route, bytes, priority)
-     SELECT k.id, s.now, s.now - q.priority * k.step_ms, k.route, octet_length(q.payload::text), q.priority
+     INSERT INTO deadman.job (id, run_at_ms, rank, route, bytes, priority, retain_ms, prune_ms)
+     SELECT k.id, s.now, s.now - q.priority * k.step_ms, k.route, octet_length(q.payload::text), q.priority,
+            q.retain_ms, s.now + q.retain_ms
      FROM b JOIN ${from} ON k.id = b.id CROSS JOIN s JOIN deadman.schedule q ON q.name = k.name
      RETURNING id, route
    )`
