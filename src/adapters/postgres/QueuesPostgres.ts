@@ -5,8 +5,9 @@
  * has what was said about its queue, whoever adds it.
  *
  * A new step changes the place of every job that is ready and has a priority. They are ranked anew by a walk over the
- * ready index, a batch a call; what a statement stored that began before the put is found by a second walk, which
- * begins when no such statement can be under way any more.
+ * ready index, a batch a call; what was stored by a statement or a transaction that began before the put is found by a
+ * second walk, which begins when none of these is open any more. A user's transaction may stay open for long: it is
+ * waited for by looking once in a while, up to an hour.
  */
 import { Effect, Layer } from "effect"
 import type { Queue } from "../../domain/Job.ts"
@@ -19,6 +20,10 @@ import { state, wakeChannel } from "./store/Rows.ts"
 
 /** Longer than any statement of a submit or a promotion may run. */
 const statementsMs = 6_000
+/** So long after the put the last walk begins, whoever still has a transaction open. It is about the order only. */
+const transactionsMs = 3_600_000
+/** While one is. */
+const lookAgainMs = 10_000
 
 interface ViewRow {
   readonly name: string
@@ -112,9 +117,15 @@ interface SteppedRow {
   readonly name: string
   readonly stepped_at_ms: number
   readonly now_ms: number
+  /** The oldest transaction that is open, and the next one to come. */
+  readonly oldest: string
+  readonly coming: string
 }
 
-const steppedSql = `SELECT name, stepped_at_ms::float8, deadman.now_ms()::float8 AS now_ms FROM deadman.queue
+// A transaction that has stored something has a number; what begins after the put was seen has a later one than that.
+const steppedSql = `SELECT name, stepped_at_ms::float8, deadman.now_ms()::float8 AS now_ms,
+         pg_snapshot_xmin(pg_current_snapshot())::text AS oldest, pg_snapshot_xmax(pg_current_snapshot())::text AS coming
+  FROM deadman.queue
   WHERE stepped_at_ms IS NOT NULL ORDER BY stepped_at_ms, name LIMIT 100`
 
 interface Place {
@@ -166,8 +177,10 @@ const start: Place = { route: 0, rank: "-9223372036854775808", id: idMin }
 
 interface Walk {
   readonly steppedAtMs: number
-  /** By the database's clock. */
-  readonly beganMs: number
+  /** The first transaction of which it is certain that it began after the put. */
+  readonly after: string
+  /** Whether nothing older than the put was open when it began. */
+  readonly last: boolean
   /** `null`: it has come to its end. */
   readonly place: Place | null
 }
@@ -265,7 +278,7 @@ const make = Effect.fnUntraced(function*(options: Options) {
       ? { ...start, route: row.route + 1 }
       : { route: row.route, rank: row.rank, id: row.id }
     walks.set(name, { ...walk, place: next })
-    if (next === null && walk.beganMs >= stepped_at_ms + statementsMs) {
+    if (next === null && walk.last) {
       walks.delete(name)
       yield* query("rerank", rerankedSql, [name, long(stepped_at_ms)])
     }
@@ -278,14 +291,17 @@ const make = Effect.fnUntraced(function*(options: Options) {
     for (const row of stepped) {
       const known = walks.get(row.name)
       const walk = known?.steppedAtMs === row.stepped_at_ms ? known : null
-      const secondInMs = row.stepped_at_ms + statementsMs - row.now_ms
-      if (walk === null || walk.place !== null || secondInMs <= 0) {
+      const ageMs = row.now_ms - row.stepped_at_ms
+      const after = walk?.after ?? row.coming
+      const ended = BigInt(row.oldest) >= BigInt(after)
+      const last = ageMs >= statementsMs && (ended || ageMs >= transactionsMs)
+      if (walk === null || walk.place !== null || last) {
         const begun = walk !== null && walk.place !== null
           ? walk
-          : { steppedAtMs: row.stepped_at_ms, beganMs: row.now_ms, place: start }
+          : { steppedAtMs: row.stepped_at_ms, after, last, place: start }
         return yield* walked(row, begun, limit)
       }
-      againInMs = Math.min(againInMs ?? Infinity, secondInMs)
+      againInMs = Math.min(againInMs ?? Infinity, ageMs < statementsMs ? statementsMs - ageMs : lookAgainMs)
     }
     return { jobs: 0, againInMs }
   })

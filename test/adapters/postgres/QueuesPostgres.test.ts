@@ -1,5 +1,5 @@
 import { assert, it } from "@effect/vitest"
-import { Effect, Fiber, Layer, Queue } from "effect"
+import { Deferred, Effect, Fiber, Layer, Queue } from "effect"
 import * as Database from "../../../src/adapters/postgres/Database.ts"
 import * as JobStorePostgres from "../../../src/adapters/postgres/JobStorePostgres.ts"
 import * as QueuesPostgres from "../../../src/adapters/postgres/QueuesPostgres.ts"
@@ -22,6 +22,13 @@ const ports = Layer.merge(
 )
 
 QueuesContract.suite("postgres", Layer.provide(ports, Postgres.layer), { pass: Clock.wait })
+
+/** When its step was changed; `null` once all that is ready stands right. */
+const stepped = (queue: string) =>
+  Effect.map(
+    Rows.query(`SELECT stepped_at_ms FROM deadman.queue WHERE name = $1::text`, [queue]),
+    ([row]) => row?.["stepped_at_ms"] ?? null
+  )
 
 const pausedOf = (queue: string) =>
   Effect.map(
@@ -133,11 +140,88 @@ it.layer(Layer.provideMerge(ports, Postgres.layer), { excludeTestServices: true,
         yield* Rows.query(`UPDATE deadman.queue SET stepped_at_ms = stepped_at_ms - 10000 WHERE name = $1::text`, [
           queue
         ])
-        yield* walk
+        // Others' tests have transactions open as well, for a moment.
+        yield* eventually(
+          "the last walk is over",
+          Effect.andThen(walk, Effect.map(stepped(queue), (at) => at === null))
+        )
         assert.lengthOf(yield* wrong, 0)
-        assert.deepStrictEqual(
-          yield* Rows.query(`SELECT stepped_at_ms FROM deadman.queue WHERE name = $1::text`, [queue]),
-          [{ stepped_at_ms: null }]
+      }))
+
+    it.effect("what a long transaction stored that began before the put is found once it is over", () =>
+      Effect.gen(function*() {
+        const database = yield* Database.Database
+        const queues = yield* Queues
+        const queue = QueueName.make(`q-${Ids.leaseId()}`)
+        const job = yield* Steps.submitted({ queue, priority: 7 })
+        const [begun, stores] = [yield* Deferred.make<void>(), yield* Deferred.make<void>()]
+        const long = yield* Effect.forkChild(database.transaction("handler", (session) =>
+          Effect.gen(function*() {
+            yield* session.query(`SELECT pg_current_xact_id()::text`, [])
+            yield* Deferred.succeed(begun, undefined)
+            yield* Deferred.await(stores)
+            yield* session.query(
+              `UPDATE deadman.job SET rank = run_at_ms - priority * 60000 WHERE id = $1::uuid`,
+              [job.id]
+            )
+          }), { deadlineMs: 20_000 }))
+        yield* Effect.raceFirst(Deferred.await(begun), Fiber.join(long))
+        yield* queues.put(queue, { stepMs: Rank.stepMaxMs })
+        const age = (ms: number) =>
+          Rows.query(
+            `UPDATE deadman.queue SET stepped_at_ms = stepped_at_ms - $2::float8::bigint WHERE name = $1::text`,
+            [
+              queue,
+              ms
+            ]
+          )
+        const walk = eventually(
+          "a walk is over",
+          Effect.map(queues.rerank(100), ({ againInMs }) => againInMs !== 0)
+        )
+        yield* age(10_000)
+        yield* walk
+        yield* walk
+        assert.isNotNull(yield* stepped(queue), "the last walk waits for the transaction")
+        yield* Deferred.succeed(stores, undefined)
+        yield* Fiber.join(long)
+        yield* eventually(
+          "the last walk is over",
+          Effect.andThen(walk, Effect.map(stepped(queue), (at) => at === null))
+        )
+        assert.lengthOf(
+          yield* Rows.query(
+            `SELECT 1 FROM deadman.job WHERE id = $1::uuid AND rank <> run_at_ms - priority * ${Rank.stepMaxMs}`,
+            [job.id]
+          ),
+          0
+        )
+      }))
+
+    it.effect("a transaction that is never over is waited for no longer than an hour", () =>
+      Effect.gen(function*() {
+        const database = yield* Database.Database
+        const queues = yield* Queues
+        const queue = QueueName.make(`q-${Ids.leaseId()}`)
+        const begun = yield* Deferred.make<void>()
+        yield* Effect.forkScoped(database.transaction("handler", (session) =>
+          session.query(`SELECT pg_current_xact_id()::text`, []).pipe(
+            Effect.andThen(Deferred.succeed(begun, undefined)),
+            Effect.andThen(Effect.never)
+          ), { deadlineMs: 20_000 }))
+        yield* Deferred.await(begun)
+        yield* queues.put(queue, { stepMs: Rank.stepMaxMs })
+        yield* Rows.query(
+          `UPDATE deadman.queue SET stepped_at_ms = stepped_at_ms - 3700000 WHERE name = $1::text`,
+          [queue]
+        )
+        yield* eventually(
+          "the last walk is over",
+          Effect.andThen(
+            queues.rerank(100),
+            Effect.map(stepped(queue), (at) =>
+              at === null)
+          )
         )
       }))
   }
