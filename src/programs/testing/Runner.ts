@@ -2,7 +2,7 @@
  * Runs jobs for tests: when told to, one after the other, on a clock that is moved by hand.
  *
  * What runs is a handler as a worker would call it, and what becomes of the job is decided and written as a worker
- * would. There are no leases that lapse and no draws: a backoff is always its ceiling, so that a test can say when the
+ * would. Schedules fire at their ticks, and what was not started in time expires. There are no leases that lapse and no draws: a backoff is always its ceiling, so that a test can say when the
  * retry is due. While a handler does real work the clock stands; one that waits for the clock is left running until time
  * has moved that far.
  */
@@ -14,6 +14,10 @@ import type { JobId } from "../../domain/JobId.ts"
 import * as JobState from "../../domain/JobState.ts"
 import { settlement } from "../../domain/Outcome.ts"
 import { JobStore } from "../../ports/JobStore.ts"
+import type { LeaseRegister } from "../../ports/LeaseRegister.ts"
+import { Schedules } from "../../ports/Schedules.ts"
+import type { Transport } from "../../ports/Transport.ts"
+import * as Scheduler from "../keeper/Scheduler.ts"
 import { Handlers } from "../worker/Handlers.ts"
 import { LeaseIds } from "../worker/LeaseIds.ts"
 import * as Notes from "../worker/Notes.ts"
@@ -40,7 +44,7 @@ const runsMax = 2_000
 const withinDefault = "60 days"
 const worker = "test"
 const leaseMs = 3_600_000
-const promoteMax = 1_000
+const batchMax = 1_000
 
 interface Flight {
   readonly job: ClaimedJob
@@ -79,6 +83,8 @@ const stuck = (message: string) => new TestStuck({ message })
 const make = Effect.gen(function*() {
   const store = yield* JobStore
   const handlers = yield* Handlers
+  const schedules = yield* Schedules
+  const scheduler = yield* Scheduler.make
   const drawLease = yield* LeaseIds
   const clock = yield* Clock.Clock
   const { service, sleeps } = yield* HandlersClock
@@ -177,10 +183,31 @@ const make = Effect.gen(function*() {
   /** Makes ready what is due, and says how long until the next one is. */
   const promote = Effect.gen(function*() {
     while (true) {
-      const { jobs, nextInMs } = yield* store.promote(promoteMax)
-      if (jobs.length < promoteMax) {
+      const { jobs, nextInMs } = yield* store.promote(batchMax)
+      if (jobs.length < batchMax) {
         return nextInMs
       }
+    }
+  }).pipe(Effect.orDie)
+
+  /** Ends what was not started in time, and says how long until the next one would be. */
+  const expire = Effect.gen(function*() {
+    while (true) {
+      const { jobs, nextInMs } = yield* store.expire(batchMax)
+      if (jobs < batchMax) {
+        return nextInMs
+      }
+    }
+  }).pipe(Effect.orDie)
+
+  /** Fires the schedules that are due, and says how long until the next one is. */
+  const fire = Effect.gen(function*() {
+    while (true) {
+      const { nextInMs, schedules: due } = yield* schedules.due(1)
+      if (due.length === 0) {
+        return nextInMs
+      }
+      yield* scheduler.round
     }
   }).pipe(Effect.orDie)
 
@@ -196,9 +223,14 @@ const make = Effect.gen(function*() {
     yield* heed
     yield* rest
     for (let runs = 0; runs < runsMax; runs++) {
-      const nextInMs = yield* promote
+      const expireInMs = yield* expire
+      const fireInMs = yield* fire
+      const promoteInMs = yield* promote
+      // What a schedule has cancelled may be running here.
+      yield* heed
       if (!(yield* beginNext)) {
-        return nextInMs
+        const nextMs = Math.min(...[expireInMs, fireInMs, promoteInMs].map((ms) => ms ?? Number.POSITIVE_INFINITY))
+        return Number.isFinite(nextMs) ? nextMs : null
       }
       yield* rest
     }
@@ -257,10 +289,11 @@ const make = Effect.gen(function*() {
       }
       const nowMs = yield* now
       const next = nextMs(dueInMs, nowMs)
+      if (handlers.get(job.type) === undefined && job.startByMs === null) {
+        return yield* stuck(`nothing runs ${job.type}: give its handler to start()`)
+      }
       if (next === null) {
-        return yield* handlers.get(job.type) === undefined
-          ? stuck(`nothing runs ${job.type}: give its handler to start()`)
-          : flights.size > 0
+        return yield* flights.size > 0
           ? stillRunning()
           : stuck(`${job.type} is ${job.state}, and nothing is due any more: is its queue paused?`)
       }
@@ -287,4 +320,8 @@ export const layerBelowHandlers: Layer.Layer<never, never, HandlersClock> = Laye
   Effect.map(HandlersClock, ({ service }) => service)
 )
 
-export const layer: Layer.Layer<Runner, never, JobStore | Handlers | HandlersClock> = Layer.effect(Runner, make)
+export const layer: Layer.Layer<
+  Runner,
+  never,
+  JobStore | Schedules | Transport | LeaseRegister | Handlers | HandlersClock
+> = Layer.effect(Runner, make)
