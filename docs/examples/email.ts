@@ -28,7 +28,7 @@ const send = Job.define({
   type: "mail.send",
   payload: Schema.Struct({ to: Schema.String, subject: Schema.String }),
   maxAttempts: 8,
-  backoff: { kind: "fixed", delay_ms: 200 },
+  backoff: { kind: "fixed", delayMs: 200 },
   timeoutMs: 10_000
 })
 

@@ -10,7 +10,7 @@ const charge = Job.define({
   type: "card.charge",
   payload: Schema.Struct({ cents: Schema.Int }),
   maxAttempts: 3,
-  backoff: { kind: "fixed", delay_ms: 60_000 }
+  backoff: { kind: "fixed", delayMs: 60_000 }
 })
 
 test("a refused card is tried again after a minute", async () => {

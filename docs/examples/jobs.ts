@@ -11,7 +11,7 @@ export const resize = Job.define({
   }),
   result: Schema.Struct({ bytes: Schema.Int }),
   maxAttempts: 5,
-  backoff: { kind: "exponential", base_ms: 500, cap_ms: 60_000 },
+  backoff: { kind: "exponential", baseMs: 500, capMs: 60_000 },
   timeoutMs: 30_000
 })
 // #endregion

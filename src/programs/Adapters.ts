@@ -39,6 +39,11 @@ export class Adapters extends Context.Service<Adapters, {
   readonly names: Readonly<Record<string, string>>
 }>()("deadman/programs/Adapters") {}
 
+/** The Postgres with the jobs, Deadman's own included. Its own never changes its port while a process is a member. */
+export class DatabaseUrl
+  extends Context.Service<DatabaseUrl, Redacted.Redacted>()("deadman/programs/Adapters/DatabaseUrl")
+{}
+
 const names = {
   JobStore: "Postgres",
   LeaseRegister: "Postgres (rows of leases)",
@@ -88,7 +93,7 @@ const connected = Effect.fnUntraced(function*(program: string, queued: boolean) 
   })
   const store = JobStorePostgres.layer({ wake: true, queued, keyTtlMs: config.keyTtlMs })
   const dataDir = config.profile._tag === "embedded" ? resolve(config.profile.dataDir) : null
-  return { profile: config.profile._tag, dataDir, database, store }
+  return { profile: config.profile._tag, url, dataDir, database, store }
 })
 
 interface Coordination {
@@ -172,7 +177,7 @@ const carrying: Effect.Effect<Carrying, Variables.Misconfigured | Config.ConfigE
 const make = Effect.fnUntraced(function*(program: string) {
   const chosen = yield* coordination(program)
   const carried = yield* carrying
-  const { dataDir, database, profile, store } = yield* connected(program, carried.queued)
+  const { dataDir, database, profile, store, url } = yield* connected(program, carried.queued)
   const ports = Layer.mergeAll(
     Flagged.layer.pipe(Layer.provide(store), Layer.provideMerge(chosen.ports)),
     carried.transport,
@@ -181,8 +186,9 @@ const make = Effect.fnUntraced(function*(program: string) {
     SchedulesPostgres.layer({ wake: true, queued: carried.queued }),
     GuardedEffectsPostgres.layer
   ).pipe(Layer.provide(database))
-  return Layer.merge(
+  return Layer.mergeAll(
     ports,
+    Layer.succeed(DatabaseUrl, url),
     Layer.succeed(Adapters, {
       profile: chosen.apart || carried.queued ? "scale" : profile,
       dataDir,

@@ -5,23 +5,24 @@
  * Any process may submit, run jobs, or do both. The chores (reclaiming what the dead left, promoting what is due,
  * pruning) are done by every process that is not told otherwise; at least one of a cluster has to.
  */
-import { Effect, Layer } from "effect"
-import { ApiError } from "../adapters/http/ApiError.ts"
-import * as ScheduleBody from "../adapters/http/ScheduleBody.ts"
-import * as SubmitBody from "../adapters/http/SubmitBody.ts"
+import { Context, Effect, Layer } from "effect"
 import type { DelayedJobs } from "../ports/DelayedJobs.ts"
 import type { JobStore } from "../ports/JobStore.ts"
-import type { Schedules } from "../ports/Schedules.ts"
+import { Queues } from "../ports/Queues.ts"
+import { Schedules } from "../ports/Schedules.ts"
+import type { Sessions } from "../ports/Sessions.ts"
 import type { Submitter } from "../ports/Submitter.ts"
 import type { Transport } from "../ports/Transport.ts"
 import * as Adapters from "./Adapters.ts"
 import * as Client from "./client/Client.ts"
+import { Drafts } from "./client/Drafts.ts"
 import type { TypedHandler } from "./job/TypedHandler.ts"
 import * as Keeper from "./keeper/Keeper.ts"
 import * as KeeperConfig from "./keeper/KeeperConfig.ts"
 import * as Given from "./Options.ts"
 import * as Loops from "./process/Loops.ts"
 import * as Stopping from "./process/Stopping.ts"
+import * as Rules from "./Rules.ts"
 import * as Presence from "./server/Presence.ts"
 import * as StatusView from "./server/StatusView.ts"
 import * as GroupCommit from "./submit/GroupCommit.ts"
@@ -32,7 +33,7 @@ import * as WorkerConfig from "./worker/WorkerConfig.ts"
 import * as WorkerPool from "./worker/WorkerPool.ts"
 
 /** What stands behind every part of Deadman. */
-export type Ports = Exclude<Layer.Success<ReturnType<typeof Adapters.layer>>, Adapters.Adapters>
+export type Ports = Exclude<Layer.Success<ReturnType<typeof Adapters.layer>>, Adapters.Adapters | Adapters.DatabaseUrl>
 
 /** Handlers of defined job types, or plain functions by type. */
 export type HandlersOf<R> = ReadonlyArray<TypedHandler<R>> | Readonly<Record<string, Handler>>
@@ -67,24 +68,16 @@ const process = Layer.merge(Loops.layer, Stopping.layer)
 /** Nothing but the adapters: embedded, one Postgres, or with Redis and Kafka, as the options and the environment say. */
 export const layerPorts = (
   options: Given.StoreOptions = {}
-): Layer.Layer<Ports | Adapters.Adapters, Given.StartFailed> =>
+): Layer.Layer<Ports | Adapters.Adapters | Adapters.DatabaseUrl, Given.StartFailed> =>
   configured(options, Layer.provide(Adapters.layer("app"), process))
-
-const drafts = Layer.succeed(Client.Drafts, {
-  read: (body) => SubmitBody.decode(body, "", null),
-  readSchedule: (text, body) => {
-    const name = ScheduleBody.nameOf(text)
-    return name instanceof ApiError ? name : ScheduleBody.decode(name, JSON.stringify(body))
-  }
-})
 
 /** Submits, and looks at jobs. Closing its scope refuses new submits and answers those under way. */
 export const layerClient: Layer.Layer<
   Client.Client | Submitter,
   never,
-  JobStore | Transport | DelayedJobs | Schedules
+  JobStore | Transport | DelayedJobs | Schedules | Queues | Sessions
 > = Client
-  .layer.pipe(Layer.provideMerge(GroupCommit.layer), Layer.provide(drafts))
+  .layer.pipe(Layer.provideMerge(GroupCommit.layer), Layer.provide(Layer.succeed(Drafts, Rules.rules)))
 
 /** Which handler runs which type of job. */
 export const layerHandlers = <R>(handlers: HandlersOf<R>): Layer.Layer<Handlers.Handlers, Given.StartFailed, R> =>
@@ -121,29 +114,36 @@ const presence = Presence.layer.pipe(
   Layer.provide(process)
 )
 
+/** What a program finds when it takes part. */
+export type Found = Client.Client | Schedules | Queues | Adapters.DatabaseUrl
+
+const found = Layer.effectContext(
+  Effect.map(Effect.context<Found>(), Context.pick(Client.Client, Schedules, Queues, Adapters.DatabaseUrl))
+)
+
 const given = <R>(handlers: HandlersOf<R> | undefined): handlers is HandlersOf<R> => handlers !== undefined
 
 /**
  * All of it: the client, the handlers' worker pool if there are handlers, and the chores.
  *
- * Handlers find the client, so that they can submit. Shutdown is the scope closing: the pool drains first, what the
+ * Handlers find the client, the ports of schedules and queues, and the address of the database, so that they can submit. Shutdown is the scope closing: the pool drains first, what the
  * handlers submit meanwhile is stored, the connections go last.
  */
 export const layer = <R = never>(
   options: Options<R> = {}
-): Layer.Layer<Client.Client, Given.StartFailed, Exclude<R, Client.Client>> => {
+): Layer.Layer<Found, Given.StartFailed, Exclude<R, Found>> => {
   const { handlers } = options
   const checked = configured(options, Layer.effectDiscard(Given.refuseUnknown(options, others)))
   const workers: Layer.Layer<never, Given.StartFailed, Ports | Adapters.Adapters | R> = given(handlers)
     ? layerWorker<R>({ ...options, handlers })
     : presence
   const keeper = options.keeper === false ? Layer.empty : layerKeeper(options)
-  const composed = Layer.effect(Client.Client, Client.Client).pipe(
+  const composed = found.pipe(
     Layer.provide(workers),
     Layer.provideMerge(layerClient),
     Layer.provide(keeper),
     Layer.provide(layerPorts(options)),
     Layer.provide(checked)
   )
-  return composed as Layer.Layer<Client.Client, Given.StartFailed, Exclude<R, Client.Client>>
+  return composed as Layer.Layer<Found, Given.StartFailed, Exclude<R, Found>>
 }

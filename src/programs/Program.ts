@@ -1,19 +1,33 @@
 /** The members of `Deadman`: how to start it, what it consists of, and the types of what it answers. */
+export { Queues } from "../ports/Queues.ts"
+export { Schedules } from "../ports/Schedules.ts"
+export { DatabaseUrl } from "./Adapters.ts"
+export { Client } from "./client/Client.ts"
 export {
-  Client,
+  type About,
   type Ended,
   type Entry,
+  type JobPage,
   type ListOptions,
+  type PageOptions,
+  type QueueChange,
+  type QueuePage,
   type ScheduleEntry,
+  ScheduleNotFound,
+  type SchedulePage,
+  type Stats,
+  type Stored,
   type Submission,
   SubmitRefused,
   SubmitUncertain,
   type WaitOptions,
   WrongState
-} from "./client/Client.ts"
-export type { SubmitOptions, Unique } from "./client/SubmitOptions.ts"
+} from "./client/Contract.ts"
+export type { Jobs, QueueCalls, ScheduleCalls } from "./client/Promises.ts"
+export type { Backoff, SubmitOptions, Unique } from "./client/SubmitOptions.ts"
 export { JobNotFound, WaitTimedOut } from "./client/Waiting.ts"
 export {
+  type Found,
   type HandlersOf,
   layer,
   layerClient,

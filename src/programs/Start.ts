@@ -4,13 +4,11 @@
  * What it rejects with are errors with a message for people and a `_tag` for programs. It never touches the process:
  * signals are the caller's, unless `stopOnSignals` is asked for.
  */
-import { Cause, Context, Effect, Exit, Layer, ManagedRuntime } from "effect"
-import type { Job } from "../domain/Job.ts"
-import type { Schedule } from "../domain/Schedule.ts"
-import type { ListPage } from "../ports/JobStore.ts"
+import { Cause, Context, Effect, Exit, Layer, ManagedRuntime, Redacted } from "effect"
+import { DatabaseUrl } from "./Adapters.ts"
 import * as Client from "./client/Client.ts"
+import type { Jobs } from "./client/Promises.ts"
 import type { SubmitOptions } from "./client/SubmitOptions.ts"
-import type { Definition } from "./job/Definition.ts"
 import * as Layers from "./Layers.ts"
 import * as Logging from "./Logging.ts"
 import * as Given from "./Options.ts"
@@ -21,37 +19,9 @@ export interface StartOptions extends Layers.Options {
 }
 
 /** A process that takes part: it submits, and runs the jobs that it has handlers for. */
-export interface Deadman {
-  /** Stores a job; resolves after the commit. */
-  readonly submit: {
-    <Payload, Value>(
-      job: Definition<string, Payload, Value>,
-      payload: NoInfer<Payload>,
-      options?: SubmitOptions
-    ): Promise<Client.Submission<Value>>
-    (type: string, payload?: unknown, options?: SubmitOptions): Promise<Client.Submission>
-  }
-  /** Stores all of them or none, in one commit. */
-  readonly submitAll: (entries: ReadonlyArray<Client.Entry>) => Promise<ReadonlyArray<Client.Submission>>
-  /** The job as it is at present; `null` if there is none of this id. */
-  readonly get: (job: string | Client.Submission) => Promise<Job | null>
-  /** Waits until the job is `completed` or `dead`, whichever; rejects after `timeoutMs`, a minute if nothing is said. */
-  readonly wait: <Value = unknown>(
-    job: string | Client.Submission<Value>,
-    options?: Client.WaitOptions
-  ) => Promise<Client.Ended<Value>>
-  /** Ends the job: it is `dead`, and a handler that runs is interrupted. */
-  readonly cancel: (job: string | Client.Submission) => Promise<Job>
-  /** Makes a waiting job due now. */
-  readonly retry: (job: string | Client.Submission) => Promise<Job>
-  /** A new job from one that has ended. */
-  readonly resubmit: (job: string | Client.Submission) => Promise<Job>
-  /** One page, newest first. */
-  readonly list: (options?: Client.ListOptions) => Promise<ListPage>
-  /** Stores a schedule under its name, or changes it: any number of processes may say the same at their start. */
-  readonly schedule: (name: string, entry: Client.ScheduleEntry) => Promise<Schedule>
-  /** Removes a schedule, and says whether there was one. Its jobs stay. */
-  readonly unschedule: (name: string) => Promise<boolean>
+export interface Deadman extends Jobs {
+  /** The Postgres with the jobs, Deadman's own included, for transactions of one's own. It holds a password. */
+  readonly databaseUrl: string
   /** Claims nothing more, lets running jobs finish within `drainMs`, hands back the others, and closes all connections. */
   readonly stop: () => Promise<void>
 }
@@ -61,7 +31,7 @@ export const settled = <A, E>(exit: Promise<Exit.Exit<A, E>>): Promise<A> =>
   exit.then((ended) => Exit.isSuccess(ended) ? ended.value : Promise.reject(Cause.squash(ended.cause)))
 
 /** `context` is kept, so that handlers can go on submitting while the drain gives them time. */
-export const facade = (context: Context.Context<Client.Client>): Omit<Deadman, "stop"> => {
+export const facade = (context: Context.Context<Client.Client>): Jobs => {
   const service = Context.get(context, Client.Client)
   const runExit = Effect.runPromiseExitWith(context)
   const client = <A, E>(use: (client: Client.Client["Service"]) => Effect.Effect<A, E>): Promise<A> =>
@@ -69,7 +39,7 @@ export const facade = (context: Context.Context<Client.Client>): Omit<Deadman, "
   const submit = (job: string, payload: unknown, options?: SubmitOptions) =>
     client((service) => service.submit(job, payload, options))
   return {
-    submit: submit as Deadman["submit"],
+    submit: submit as Jobs["submit"],
     submitAll: (entries) => client((service) => service.submitAll(entries)),
     get: (job) => client((service) => service.get(job)),
     wait: (job, options) => client((service) => service.wait(job, options)),
@@ -78,7 +48,24 @@ export const facade = (context: Context.Context<Client.Client>): Omit<Deadman, "
     resubmit: (job) => client((service) => service.resubmit(job)),
     list: (options) => client((service) => service.list(options)),
     schedule: (name, entry) => client((service) => service.schedule(name, entry)),
-    unschedule: (name) => client((service) => service.unschedule(name))
+    unschedule: (name) => client((service) => service.unschedule(name)),
+    schedules: {
+      put: (name, entry) => client(({ schedules }) => schedules.put(name, entry)),
+      get: (name) => client(({ schedules }) => schedules.get(name)),
+      list: (options) => client(({ schedules }) => schedules.list(options)),
+      pause: (name) => client(({ schedules }) => schedules.pause(name)),
+      resume: (name) => client(({ schedules }) => schedules.resume(name)),
+      run: (name) => client(({ schedules }) => schedules.run(name)),
+      delete: (name) => client(({ schedules }) => schedules.delete(name))
+    },
+    queues: {
+      list: (options) => client(({ queues }) => queues.list(options)),
+      get: (name) => client(({ queues }) => queues.get(name)),
+      set: (name, change) => client(({ queues }) => queues.set(name, change)),
+      pause: (name) => client(({ queues }) => queues.pause(name)),
+      resume: (name) => client(({ queues }) => queues.resume(name))
+    },
+    stats: () => client(({ stats }) => stats)
   }
 }
 
@@ -122,10 +109,12 @@ export const start = (options: StartOptions = {}): Promise<Deadman> => {
   let stopped: Promise<void> | undefined
   const stop = (): Promise<void> => stopped ??= runtime.dispose().finally(() => untrap())
   let untrap = () => {}
-  return settled(runtime.runPromiseExit(Effect.context<Client.Client>())).then(
+  return settled(runtime.runPromiseExit(Effect.context<Client.Client | DatabaseUrl>())).then(
     (context) => {
       untrap = trap === true ? stopOnSignals(stop) : untrap
-      return { ...facade(context), stop }
+      const url = Redacted.value(Context.get(context, DatabaseUrl))
+      // Not enumerable, so that whoever prints it prints no password.
+      return Object.defineProperty({ ...facade(context), databaseUrl: url, stop }, "databaseUrl", { enumerable: false })
     },
     (error: unknown) => runtime.dispose().then(() => Promise.reject(error))
   )

@@ -7,7 +7,7 @@
  */
 import { Effect, Result } from "effect"
 import { SqlClient, type SqlError } from "effect/sql"
-import { SubmitRefused } from "./client/Client.ts"
+import { SubmitRefused } from "./client/Contract.ts"
 import * as SubmitOptions from "./client/SubmitOptions.ts"
 import type { Definition } from "./job/Definition.ts"
 

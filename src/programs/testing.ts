@@ -18,7 +18,9 @@ import * as SessionsMemory from "../adapters/memory/SessionsMemory.ts"
 import * as TransportMemory from "../adapters/memory/TransportMemory.ts"
 import type { Job } from "../domain/Job.ts"
 import type { JobId } from "../domain/JobId.ts"
-import { Client, type Ended, type Submission } from "./client/Client.ts"
+import { Client } from "./client/Client.ts"
+import type { Ended, ToWait } from "./client/Contract.ts"
+import type { Jobs } from "./client/Promises.ts"
 import type { SubmitOptions } from "./client/SubmitOptions.ts"
 import type { JobValueRefused } from "./job/Definition.ts"
 import * as Layers from "./Layers.ts"
@@ -72,7 +74,7 @@ export interface PayloadOf<Payload> {
 /** A job as it was submitted. */
 export type Submitted<Payload> = Omit<Job, "payload"> & { readonly payload: Payload }
 
-export interface TestDeadman extends Omit<Start.Deadman, "wait"> {
+export interface TestDeadman extends Omit<Jobs, "wait"> {
   /** What was submitted of this type, oldest first, whatever became of it. */
   readonly submitted: {
     <Payload>(job: PayloadOf<Payload>): Promise<ReadonlyArray<Submitted<Payload>>>
@@ -84,11 +86,12 @@ export interface TestDeadman extends Omit<Start.Deadman, "wait"> {
   readonly advance: (ms: number) => Promise<ReadonlyArray<Job>>
   /** Moves time until this job has ended: its retries are due when they are due. */
   readonly wait: <Value = unknown>(
-    job: string | Submission<Value>,
+    job: ToWait<Value>,
     options?: { /** Of the clock of the test; 60 days if nothing is said. */ readonly timeoutMs?: number | undefined }
   ) => Promise<Ended<Value>>
   /** What the clock of the test says, in milliseconds since the epoch. */
   readonly now: () => number
+  readonly stop: () => Promise<void>
 }
 
 const pageMax = 500
@@ -110,7 +113,7 @@ export const start = (options: TestOptions = {}): Promise<TestDeadman> => {
       const jobs: Array<Job> = []
       let before: string | null = null
       do {
-        const page: { readonly jobs: ReadonlyArray<Job>; readonly next: JobId | null } = yield* client.list({
+        const page: { readonly jobs: ReadonlyArray<Job>; readonly next: string | null } = yield* client.list({
           type,
           limit: pageMax,
           ...(before === null ? {} : { before })
@@ -128,7 +131,7 @@ export const start = (options: TestOptions = {}): Promise<TestDeadman> => {
           : Effect.forEach(jobs, (one) =>
             Effect.map(Effect.fromResult(job.decode(one.payload)), (payload) => ({ ...one, payload })))))
 
-    const wait = (job: string | Submission, { timeoutMs }: { readonly timeoutMs?: number | undefined } = {}) =>
+    const wait = (job: ToWait, { timeoutMs }: { readonly timeoutMs?: number | undefined } = {}) =>
       run(runner.untilEnded((typeof job === "string" ? job : job.id) as JobId, timeoutMs)).then(() => facade.wait(job))
 
     const started: TestDeadman = {

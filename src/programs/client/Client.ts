@@ -4,118 +4,38 @@
  * A job is named by its definition, and then its payload is checked by its Schema and its result comes back as its
  * type; or by the name of its type, and then both are JSON. Submits share their commits with all others of the process.
  */
-import { Context, Effect, Layer, Option, Result, Schema } from "effect"
+import { Context, Effect, Layer, Option } from "effect"
 import type { Job } from "../../domain/Job.ts"
 import * as JobId from "../../domain/JobId.ts"
-import type { DeadReason, JobState } from "../../domain/JobState.ts"
-import * as JsonText from "../../domain/JsonText.ts"
-import type { NewSchedule, Schedule } from "../../domain/Schedule.ts"
-import { JobStore, type JobStoreUnavailable, type ListPage, type ListRequest } from "../../ports/JobStore.ts"
-import { Schedules, type SchedulesUnavailable } from "../../ports/Schedules.ts"
-import { type Answered, type JobDraft, Submitter, type SubmitUnavailable } from "../../ports/Submitter.ts"
+import type { JobState } from "../../domain/JobState.ts"
+import type { Schedule } from "../../domain/Schedule.ts"
+import { JobStore, type JobStoreUnavailable, type ListRequest } from "../../ports/JobStore.ts"
+import type { Queues } from "../../ports/Queues.ts"
+import type { Schedules, SchedulesUnavailable } from "../../ports/Schedules.ts"
+import type { Sessions, SessionsUnavailable } from "../../ports/Sessions.ts"
+import { type Answered, Submitter, type SubmitUnavailable } from "../../ports/Submitter.ts"
 import { Transport } from "../../ports/Transport.ts"
 import type { Definition, JobValueRefused } from "../job/Definition.ts"
-import * as SubmitOptions from "./SubmitOptions.ts"
+import * as Bodies from "./Bodies.ts"
+import * as Contract from "./Contract.ts"
+import type {
+  About,
+  AnyDefinition,
+  Ended,
+  Entry,
+  JobPage,
+  ListOptions,
+  ScheduleEntry,
+  Submission,
+  ToWait,
+  WaitOptions
+} from "./Contract.ts"
+import * as Control from "./Control.ts"
+import { Drafts } from "./Drafts.ts"
+import type * as SubmitOptions from "./SubmitOptions.ts"
 import * as Waiting from "./Waiting.ts"
 
-/** What was asked for can never be accepted: change it. */
-export class SubmitRefused extends Schema.TaggedError<SubmitRefused>()("SubmitRefused", {
-  message: Schema.String,
-  /** Which part of it is wrong, like `payload.items[2].sku` or `maxAttempts`. */
-  field: Schema.NullOr(Schema.String)
-}) {}
-
-/** The job may or may not be stored. Submit it again under the same `idempotencyKey`, or look first. */
-export class SubmitUncertain extends Schema.TaggedError<SubmitUncertain>()("SubmitUncertain", {
-  message: Schema.String,
-  reason: Schema.Literals(["full", "stopping", "store", "key_locked"])
-}) {}
-
-/** The job is in a state in which that cannot be done. */
-export class WrongState extends Schema.TaggedError<WrongState>()("WrongState", {
-  message: Schema.String,
-  state: Schema.String
-}) {}
-
-/** What a program knows of a job that it has just submitted. */
-export interface Submission<Value = unknown> {
-  readonly id: string
-  readonly type: string
-  /** `false`: the job was there already, by its idempotencyKey or as a unique job. */
-  readonly created: boolean
-  /** For `wait`, which gives the result as its type. Not there for a job that was submitted by name. */
-  readonly definition?: { readonly decodeResult: (json: unknown) => Result.Result<Value, JobValueRefused> }
-}
-
-/** A job that has ended: `completed` with its result, or `dead` with a reason. */
-export type Ended<Value = unknown> =
-  | (Omit<Job, "state" | "result" | "reason"> & {
-    readonly state: "completed"
-    readonly result: Value
-    readonly reason: null
-  })
-  | (Omit<Job, "state" | "result" | "reason"> & {
-    readonly state: "dead"
-    readonly result: null
-    readonly reason: DeadReason
-  })
-
-/** One job of a batch: what `submit` takes. */
-export interface Entry {
-  readonly job: AnyDefinition | string
-  readonly payload: unknown
-  readonly options?: SubmitOptions.SubmitOptions
-}
-
-// oxlint-disable-next-line typescript/no-explicit-any -- a definition of whatever payload and result
-type AnyDefinition = Definition<string, any, any>
-
-export interface WaitOptions {
-  /** How long to wait at most; a minute if nothing is said. */
-  readonly timeoutMs?: number | undefined
-}
-
-export type ListOptions = Partial<Omit<ListRequest, "before" | "type" | "queue">> & {
-  readonly type?: string
-  readonly queue?: string
-  /** The `next` of an earlier page. */
-  readonly before?: string
-}
-
-type Refusals = SubmitRefused | SubmitUncertain
-type About = string | Submission
-
-/** A job that is submitted at each tick. */
-export interface ScheduleEntry extends
-  Pick<
-    SubmitOptions.SubmitOptions,
-    "queue" | "priority" | "maxAttempts" | "backoff" | "timeoutMs" | "retainMs" | "tags"
-  >
-{
-  readonly job: AnyDefinition | string
-  readonly payload?: unknown
-  /** Five fields: minute, hour, day of the month, month, day of the week. This, or `everyMs`. */
-  readonly cron?: string | undefined
-  /** The zone in which `cron` is read, such as Europe/Zurich; UTC if nothing is said. */
-  readonly zone?: string | undefined
-  readonly everyMs?: number | undefined
-  /** What becomes of ticks that nobody was there for; `latest` if nothing is said. */
-  readonly missed?: NewSchedule["missed"] | undefined
-  /** What a tick does while the job before it goes on; `allow` if nothing is said. */
-  readonly overlap?: NewSchedule["overlap"] | undefined
-  readonly paused?: boolean | undefined
-}
-
-interface Misfit {
-  readonly message: string
-  readonly field?: string | undefined
-}
-
-/** How a request becomes what can be stored: the rules of the HTTP API, whichever way it comes in. */
-export class Drafts extends Context.Service<Drafts, {
-  readonly read: (body: Readonly<Record<string, unknown>>) => JobDraft | Misfit
-  readonly readSchedule: (name: string, body: Readonly<Record<string, unknown>>) => NewSchedule | Misfit
-}>()("deadman/programs/client/Client/Drafts") {}
+type Refusals = Contract.SubmitRefused | Contract.SubmitUncertain
 
 export class Client extends Context.Service<Client, {
   /** Stores a job; answers after the commit. */
@@ -133,24 +53,28 @@ export class Client extends Context.Service<Client, {
   readonly get: (job: About) => Effect.Effect<Job | null, JobStoreUnavailable>
   /** Waits until the job is `completed` or `dead`, whichever. */
   readonly wait: <Value = unknown>(
-    job: string | Submission<Value>,
+    job: ToWait<Value>,
     options?: WaitOptions
   ) => Effect.Effect<Ended<Value>, Waiting.JobNotFound | Waiting.WaitTimedOut | JobValueRefused>
   /** Ends the job: it is `dead`, and a handler that runs is interrupted. */
-  readonly cancel: (job: About) => Effect.Effect<Job, Waiting.JobNotFound | WrongState | JobStoreUnavailable>
+  readonly cancel: (job: About) => Effect.Effect<Job, Waiting.JobNotFound | Contract.WrongState | JobStoreUnavailable>
   /** Makes a waiting job due now. */
-  readonly retry: (job: About) => Effect.Effect<Job, Waiting.JobNotFound | WrongState | JobStoreUnavailable>
+  readonly retry: (job: About) => Effect.Effect<Job, Waiting.JobNotFound | Contract.WrongState | JobStoreUnavailable>
   /** A new job from one that has ended. */
-  readonly resubmit: (job: About) => Effect.Effect<Job, Waiting.JobNotFound | WrongState | JobStoreUnavailable>
+  readonly resubmit: (job: About) => Effect.Effect<Job, Waiting.JobNotFound | Contract.WrongState | JobStoreUnavailable>
   /** One page, newest first. It may be short or empty while `next` is not null. */
-  readonly list: (options?: ListOptions) => Effect.Effect<ListPage, JobStoreUnavailable>
+  readonly list: (options?: ListOptions) => Effect.Effect<JobPage, JobStoreUnavailable>
   /** Stores a schedule under its name, or changes it: any number of processes may say the same at their start. */
   readonly schedule: (
     name: string,
     entry: ScheduleEntry
-  ) => Effect.Effect<Schedule, SubmitRefused | SchedulesUnavailable>
+  ) => Effect.Effect<Schedule, Contract.SubmitRefused | SchedulesUnavailable>
   /** Removes a schedule, and says whether there was one. Its jobs stay. */
-  readonly unschedule: (name: string) => Effect.Effect<boolean, SchedulesUnavailable>
+  readonly unschedule: (name: string) => Effect.Effect<boolean, Contract.SubmitRefused | SchedulesUnavailable>
+  readonly schedules: Control.ScheduleControl
+  readonly queues: Control.QueueControl
+  /** Counts, counters, and the processes there are. */
+  readonly stats: Effect.Effect<Contract.Stats, JobStoreUnavailable | SessionsUnavailable>
 }>()("deadman/programs/client/Client") {}
 
 const waitDefaultMs = 60_000
@@ -165,50 +89,19 @@ const idOf = (job: About): Effect.Effect<JobId.JobId, Waiting.JobNotFound> => {
   })
 }
 
-const refuse = (message: string, field: string | null = null) => new SubmitRefused({ message, field })
-
-/** JSON would write `null` for it, and nobody would notice. */
-const unwritable = (value: unknown): string | null =>
-  typeof value === "number" && !Number.isFinite(value) ? String(value) : typeof value === "bigint" ? "a BigInt" : null
-
-/** The payload as it is after a trip through JSON, or what keeps it from that trip. */
-const throughJson = (payload: unknown): Result.Result<unknown, SubmitRefused> => {
-  let text: string | undefined
-  try {
-    text = JSON.stringify(payload ?? null, (key, value: unknown) => {
-      const found = unwritable(value)
-      if (found !== null) {
-        throw new TypeError(`${key === "" ? "it" : key} is ${found}, which JSON cannot hold`)
-      }
-      return value
-    })
-  } catch (error) {
-    return Result.fail(refuse(`the payload cannot be written as JSON: ${(error as Error).message}`, "payload"))
-  }
-  if (text === undefined) {
-    return Result.fail(refuse(`a payload must be JSON, not a ${typeof payload}`, "payload"))
-  }
-  const fault = JsonText.check(text, "payload")
-  return fault === null
-    ? Result.succeed(JSON.parse(text) as unknown)
-    : Result.fail(refuse(`${fault.path} ${fault.reason}`, fault.path))
-}
-
-const uncertain: Readonly<Record<SubmitUncertain["reason"], string>> = {
+const uncertain: Readonly<Record<Contract.SubmitUncertain["reason"], string>> = {
   full: "too many submits are under way: try again in a moment",
   stopping: "this process is stopping: submit elsewhere",
   store: "the database did not answer in time, so the job may or may not be stored: submit it again under the same " +
     "idempotencyKey",
   key_locked: "an open transaction holds this idempotencyKey: try again when it has ended"
 }
-const isUncertain = (reason: SubmitUncertain["reason"]) => new SubmitUncertain({ reason, message: uncertain[reason] })
+const isUncertain = (reason: Contract.SubmitUncertain["reason"]) =>
+  new Contract.SubmitUncertain({ reason, message: uncertain[reason] })
 const fromPort = ({ reason }: SubmitUnavailable) => isUncertain(reason)
 
-const submissionOf = (job: AnyDefinition | string, id: string, created: boolean): Submission => {
-  const submission = { id, type: typeof job === "string" ? job : job.type, created }
-  // Not enumerable, so that a submission that is printed or sent is what it says.
-  return typeof job === "string" ? submission : Object.defineProperty(submission, "definition", { value: job })
-}
+const submissionOf = (job: AnyDefinition | string, id: string, created: boolean): Submission =>
+  Contract.about(job, { id, type: Contract.typeOf(job), created })
 
 /** What an answer means to who asked for `entry`. */
 const answerOf = (job: AnyDefinition | string, answered: Answered): Effect.Effect<Submission, Refusals> => {
@@ -219,16 +112,16 @@ const answerOf = (job: AnyDefinition | string, answered: Answered): Effect.Effec
     case "Skipped":
       return Effect.succeed(submissionOf(job, answered.id, false))
     case "KeyMismatch":
-      return Effect.fail(refuse(
+      return Effect.fail(Bodies.refuse(
         `this idempotencyKey was used for another request, whose job is ${answered.id}: use one key per request`,
         "idempotencyKey"
       ))
     case "KeyLocked":
       return Effect.fail(isUncertain("key_locked"))
     case "Refused":
-      return Effect.fail(refuse(answered.message))
+      return Effect.fail(Bodies.refuse(answered.message))
     case "Aborted":
-      return Effect.fail(refuse("another job of the batch was refused, so none was stored"))
+      return Effect.fail(Bodies.refuse("another job of the batch was refused, so none was stored"))
   }
 }
 
@@ -236,39 +129,11 @@ const make = Effect.gen(function*() {
   const store = yield* JobStore
   const submitter = yield* Submitter
   const transport = yield* Transport
-  const schedules = yield* Schedules
   const drafts = yield* Drafts
+  const { queues, schedules, stats } = yield* Control.make
   const awaitEnd = yield* Waiting.make(store)
 
-  /** The same as JSON, what the job's definition says included. */
-  const bodyOf = Effect.fnUntraced(function*({ job, options = {}, payload }: Entry) {
-    const defined = typeof job === "string" ? null : job
-    const encoded = defined === null ? Result.succeed(payload) : defined.encode(payload)
-    if (Result.isFailure(encoded)) {
-      return yield* refuse(encoded.failure.message, encoded.failure.faults[0]?.path ?? "payload")
-    }
-    const json = throughJson(encoded.success)
-    if (Result.isFailure(json)) {
-      return yield* json.failure
-    }
-    return SubmitOptions.bodyOf(defined?.type ?? (job as string), json.success, { ...defined?.defaults, ...options })
-  })
-
-  const orRefuse = <A extends object>(read: A | Misfit): Effect.Effect<A, SubmitRefused> => {
-    if (!("message" in read)) {
-      return Effect.succeed(read)
-    }
-    const { field, message } = SubmitOptions.inOurWords(read.message, read.field)
-    return Effect.fail(refuse(message, field))
-  }
-
-  const draftOf = (entry: Entry) => Effect.flatMap(bodyOf(entry), (body) => orRefuse(drafts.read(body)))
-
-  const schedule = Effect.fnUntraced(function*(name: string, { job, payload, ...rest }: ScheduleEntry) {
-    const body = yield* bodyOf({ job, payload, options: rest as SubmitOptions.SubmitOptions })
-    const { schedule } = yield* Effect.flatMap(orRefuse(drafts.readSchedule(name, body)), schedules.put)
-    return schedule
-  })
+  const draftOf = (entry: Entry) => Effect.flatMap(Bodies.ofJob(entry), (body) => Effect.fromResult(drafts.read(body)))
 
   const submit = Effect.fnUntraced(function*(
     job: AnyDefinition | string,
@@ -302,19 +167,16 @@ const make = Effect.gen(function*() {
       })
     )
 
-  const wait = Effect.fnUntraced(function*(job: About, options: WaitOptions = {}) {
+  const wait = Effect.fnUntraced(function*(job: ToWait, options: WaitOptions = {}) {
     const ended = yield* awaitEnd(yield* idOf(job), Math.max(0, options.timeoutMs ?? waitDefaultMs))
-    const definition = typeof job === "string" ? undefined : job.definition
-    return definition === undefined || ended.state !== "completed"
-      ? ended
-      : { ...ended, result: yield* Effect.fromResult(definition.decodeResult(ended.result)) }
+    return yield* Contract.endedAs(job, ended as Ended)
   })
 
   const hint = (wakes: Parameters<typeof transport.wake>[0]) =>
     transport.wake(wakes).pipe(Effect.timeoutOption(hintWithin), Effect.ignore, Effect.forkDetach)
 
   const wrongState = (what: string, state: JobState, allowed: string) =>
-    new WrongState({ state, message: `a job that is ${state} cannot be ${what}; only one that is ${allowed}` })
+    new Contract.WrongState({ state, message: `a job that is ${state} cannot be ${what}; only one that is ${allowed}` })
 
   const cancel = Effect.fnUntraced(function*(job: About) {
     const id = yield* idOf(job)
@@ -372,12 +234,16 @@ const make = Effect.gen(function*() {
     retry,
     resubmit,
     list,
-    schedule,
-    unschedule: (name) => schedules.remove(name as Parameters<typeof schedules.remove>[0])
+    schedule: schedules.put,
+    unschedule: schedules.delete,
+    schedules,
+    queues,
+    stats
   })
 })
 
-export const layer: Layer.Layer<Client, never, JobStore | Submitter | Transport | Schedules | Drafts> = Layer.effect(
+export const layer: Layer.Layer<
   Client,
-  make
-)
+  never,
+  JobStore | Submitter | Transport | Schedules | Queues | Sessions | Drafts
+> = Layer.effect(Client, make)

@@ -4,8 +4,13 @@
  * One place decides what a job may be: what the client takes is turned into the body that HTTP takes, and is read as
  * that is. So one Idempotency-Key means the same request whichever way it came in.
  */
-import type { Backoff } from "../../domain/Backoff.ts"
 import type { JobState } from "../../domain/JobState.ts"
+import * as Casing from "./Casing.ts"
+
+/** How long a failed job waits: up to the same time after each failure, or up to twice as long each time. */
+export type Backoff =
+  | { readonly kind: "fixed"; readonly delayMs: number }
+  | { readonly kind: "exponential"; readonly baseMs: number; readonly capMs: number }
 
 /** When a job is taken for one that is there already. */
 export interface Unique {
@@ -40,22 +45,31 @@ export interface SubmitOptions {
   readonly unique?: Unique | undefined
 }
 
-const snake = (name: string): string => name.replaceAll(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`)
-const camel = (name: string): string => name.replaceAll(/_([a-z])/g, (_, letter: string) => letter.toUpperCase())
+/** The same as it is stored, and as HTTP takes it. What is no object is left for the check to refuse. */
+const inside = (value: unknown): unknown =>
+  typeof value === "object" && value !== null ? Casing.snakeFields(value) : value
 
-const fields = (given: object): Record<string, unknown> =>
+/** A field whose value has fields of its own. */
+const nested = new Set(["backoff", "unique"])
+
+/** Options as the fields of HTTP. */
+export const fieldsOf = (options: object): Record<string, unknown> =>
   Object.fromEntries(
-    Object.entries(given).filter(([, value]) => value !== undefined).map(([name, value]) => [snake(name), value])
+    Object.entries(Casing.snakeFields(options)).map(([name, value]) => [name, nested.has(name) ? inside(value) : value])
   )
 
 /** The body of the same request over HTTP. */
-export const bodyOf = (type: string, payload: unknown, options: SubmitOptions): Record<string, unknown> => {
-  const { unique, ...rest } = options
-  return { type, payload, ...fields(rest), ...(unique === undefined ? {} : { unique: fields(unique) }) }
-}
+export const bodyOf = (type: string, payload: unknown, options: SubmitOptions): Record<string, unknown> => ({
+  type,
+  payload,
+  ...fieldsOf(options)
+})
 
 /** A message about that body, in the words of these options: `max_attempts must be …` is about `maxAttempts`. */
-export const inOurWords = (message: string, field: string | undefined): { message: string; field: string | null } =>
-  field === undefined || field.startsWith("payload")
+export const inOurWords = (
+  message: string,
+  field: string | null | undefined
+): { message: string; field: string | null } =>
+  field === undefined || field === null || field.startsWith("payload")
     ? { message, field: field ?? null }
-    : { message: message.replace(field, camel(field)), field: camel(field) }
+    : { message: Casing.camel(message), field: Casing.camel(field) }

@@ -8,10 +8,11 @@
  * Any Schema without services will do: a codec to JSON is derived from it, so `Schema.Date` is fine.
  */
 import { type Effect, Result, Schema, SchemaIssue } from "effect"
-import type * as Backoff from "../../domain/Backoff.ts"
 import { Backoff as BackoffSchema } from "../../domain/Backoff.ts"
 import * as Limits from "../../domain/Job.ts"
 import type { CurrentJob } from "../../ports/CurrentJob.ts"
+import * as Casing from "../client/Casing.ts"
+import * as SubmitOptions from "../client/SubmitOptions.ts"
 import type { Again } from "../worker/HandlerApi.ts"
 import * as TypedHandler from "./TypedHandler.ts"
 
@@ -21,7 +22,7 @@ export interface Defaults {
   readonly priority?: number
   /** Runs that may end in failure, the first included. */
   readonly maxAttempts?: number
-  readonly backoff?: Backoff.Backoff
+  readonly backoff?: SubmitOptions.Backoff
   /** Of one attempt. */
   readonly timeoutMs?: number
   /** How long a job is kept after its end. */
@@ -139,14 +140,16 @@ const check = (type: string, defaults: Defaults): void => {
     ["queue", defaults.queue, Limits.Queue],
     ["priority", defaults.priority, Limits.Priority],
     ["maxAttempts", defaults.maxAttempts, Limits.MaxAttempts],
-    ["backoff", defaults.backoff, BackoffSchema],
+    ["backoff", SubmitOptions.fieldsOf(defaults)["backoff"], BackoffSchema],
     ["timeoutMs", defaults.timeoutMs, Limits.TimeoutMs],
     ["retainMs", defaults.retainMs, Limits.InstantMs]
   ]
   for (const [name, value, schema] of rules) {
     const answer = value === undefined && name !== "type" ? null : Schema.decodeUnknownResult(schema)(value)
     if (answer !== null && Result.isFailure(answer)) {
-      throw new DefinitionInvalid(`the job type ${JSON.stringify(type)} has a wrong ${name}: ${answer.failure.message}`)
+      throw new DefinitionInvalid(
+        `the job type ${JSON.stringify(type)} has a wrong ${name}: ${Casing.camel(answer.failure.message)}`
+      )
     }
   }
 }

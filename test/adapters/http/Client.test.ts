@@ -1,12 +1,10 @@
 /** The client against a server that plays a part: answers that get lost, come late, or are none. */
-import { assert, describe, it } from "@effect/vitest"
-import { Effect, Layer, Result, type Scope, Stream } from "effect"
+import { assert, it } from "@effect/vitest"
+import { Effect, Layer, type Scope, Stream } from "effect"
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http"
 import { type Code, codes } from "../../../src/adapters/http/ApiError.ts"
 import * as Client from "../../../src/adapters/http/Client.ts"
-import * as ClientError from "../../../src/adapters/http/ClientError.ts"
-import * as DefinedJobs from "../../../src/adapters/http/DefinedJobs.ts"
-import * as PromiseClient from "../../../src/adapters/http/PromiseClient.ts"
+import type * as ClientError from "../../../src/adapters/http/ClientError.ts"
 import { freePort } from "../../support/Processes.ts"
 
 const job = {
@@ -279,80 +277,4 @@ it.layer(Layer.empty, { excludeTestServices: true, timeout: "30 seconds" })("the
       const open = yield* against(json(200, job))
       assert.strictEqual((yield* Effect.flip(open.client.waitFor("j1", { within: 200 })))._tag, "NotEnded")
     }))
-})
-
-/** What `Job.define` makes, as far as a submitter needs it. */
-const mail: DefinedJobs.Definition<{ readonly to: string }, number> = {
-  type: "mail",
-  defaults: { queue: "mails", maxAttempts: 3, timeoutMs: 500 },
-  encode: (payload) =>
-    payload.to === ""
-      ? Result.fail({ message: "payload.to: must not be empty", faults: [{ path: "payload.to" }] })
-      : Result.succeed({ to: payload.to }),
-  decodeResult: (json) => typeof json === "number" ? Result.succeed(json) : Result.fail({ message: "is no number" })
-}
-
-it.layer(Layer.empty, { excludeTestServices: true, timeout: "30 seconds" })("a definition", (it) => {
-  it.effect("gives its defaults to each of its jobs, a submit goes before them, and the payload is checked here", () =>
-    Effect.gen(function*() {
-      const { client, seen } = yield* against(json(201, job))
-      yield* DefinedJobs.submit(client, mail, { to: "ada" }, { max_attempts: 1 })
-      assert.deepStrictEqual(JSON.parse(seen[0]?.body ?? ""), {
-        type: "mail",
-        payload: { to: "ada" },
-        queue: "mails",
-        max_attempts: 1,
-        timeout_ms: 500
-      })
-      const error = yield* Effect.flip(DefinedJobs.submit(client, mail, { to: "" }))
-      assert.strictEqual((error as ClientError.InvalidRequest).field, "payload.to")
-      assert.strictEqual(seen.length, 1)
-    }))
-
-  it.effect("reads the result of a job that ended well, and fails with one that did not", () =>
-    Effect.gen(function*() {
-      const end = { ...job, state: "completed", finished_at_ms: 2 }
-      const seven = yield* against(json(200, { ...end, result: 7 }))
-      assert.strictEqual(yield* DefinedJobs.result(seven.client, mail, "j1"), 7)
-      const strange = yield* against(json(200, { ...end, result: "x" }))
-      assert.strictEqual(
-        (yield* Effect.flip(DefinedJobs.result(strange.client, mail, "j1")))._tag,
-        "UnexpectedAnswer"
-      )
-      const dead = yield* against(json(200, { ...end, state: "dead", reason: "rejected" }))
-      assert.strictEqual((yield* Effect.flip(DefinedJobs.result(dead.client, mail, "j1")))._tag, "JobDead")
-    }))
-})
-
-describe("the promises", () => {
-  const run = <A>(effect: Effect.Effect<A, unknown, Scope.Scope>) => Effect.runPromise(Effect.scoped(effect))
-
-  it("resolve to what the server answers, and reject with the errors of the client", () =>
-    run(Effect.gen(function*() {
-      const { url } = yield* playing([
-        json(201, job),
-        refusal("not_found"),
-        json(200, { jobs: [job], next_cursor: null })
-      ])
-      const client = PromiseClient.connect({ url, tries: 1 })
-      assert.strictEqual((yield* Effect.promise(() => client.submit({ type: "mail" }))).job.id, "j1")
-      const error = yield* Effect.promise(() => client.get("j2").then(() => null, (error: unknown) => error))
-      assert.isTrue(ClientError.isClientError(error) && error._tag === "NotFound" && error instanceof Error)
-      const walked = client.walk()[Symbol.asyncIterator]()
-      assert.strictEqual((yield* Effect.promise(() => walked.next())).value?.id, "j1")
-      assert.isTrue((yield* Effect.promise(() => walked.next())).done)
-      assert.throws(() => PromiseClient.connect({ url: "nowhere" }), /must look like/)
-    })))
-
-  it("end when their signal says so", () =>
-    run(Effect.gen(function*() {
-      const { url } = yield* playing([silent])
-      const client = PromiseClient.connect({ url })
-      const began = performance.now()
-      const ended = yield* Effect.promise(() =>
-        client.get("j1", { signal: AbortSignal.timeout(100) }).then(() => "answered", () => "given up")
-      )
-      assert.strictEqual(ended, "given up")
-      assert.isBelow(performance.now() - began, 2_000)
-    })))
 })

@@ -1,9 +1,13 @@
 /** Deadman within a program: promises in front, a real Postgres behind. */
 import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
-import { Effect, Exit, Fiber, Redacted, Schema, Scope } from "effect"
+import { Effect, Exit, Fiber, Layer, Redacted, Schema, Scope } from "effect"
+import { mkdtempSync, rmSync } from "node:fs"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
+import { Client } from "pg"
 import * as SubmitBody from "../../../src/adapters/http/SubmitBody.ts"
 import { bodyOf } from "../../../src/programs/client/SubmitOptions.ts"
-import { Deadman, Job } from "../../../src/programs/deadman.ts"
+import { Deadman, Effects, Job, Transaction } from "../../../src/programs/deadman.ts"
 import { freshDatabase } from "../../support/Database.ts"
 
 const scope = Scope.makeUnsafe()
@@ -156,6 +160,68 @@ describe("Deadman.start", () => {
       assert.strictEqual(resubmitted.resubmittedFrom, job.id)
       yield* does(() => web.cancel(resubmitted.id))
     })),
+    60_000
+  )
+
+  it(
+    "says where its own Postgres is: one's own transactions, and effects in a handler's, are possible there",
+    live(Effect.gen(function*() {
+      const dataDir = yield* Effect.acquireRelease(
+        Effect.sync(() => mkdtempSync(join(tmpdir(), "deadman-test-own-"))),
+        (path) => Effect.sync(() => rmSync(path, { recursive: true, force: true }))
+      )
+      const address: { url: string } = { url: "" }
+      const connected = () => {
+        const client = new Client({ connectionString: address.url })
+        return client.connect().then(() => client)
+      }
+      const note = double.handle(({ n }, running) =>
+        connected().then((client) =>
+          Effects.onceWith(
+            running,
+            "note",
+            (text, values) => client.query(text, [...values]).then(({ rows }) => rows),
+            () => client.query("INSERT INTO note VALUES ($1)", [n])
+          ).finally(() => client.end())
+        ).then(() => n * 2)
+      )
+      const deadman = yield* started({ databaseUrl: undefined, dataDir, handlers: [note] })
+      address.url = deadman.databaseUrl
+      const password = new URL(deadman.databaseUrl).password
+      assert.isAbove(password.length, 8)
+      assert.notInclude(JSON.stringify(deadman), password)
+      const client = yield* Effect.acquireRelease(does(connected), (client) => does(() => client.end()))
+      const submitting = (n: number, end: "COMMIT" | "ROLLBACK") =>
+        does(() =>
+          client.query("BEGIN")
+            .then(() => client.query(Transaction.statement(double, { n })))
+            .then(({ rows }) => client.query(end).then(() => String(rows[0].id)))
+        )
+      yield* does(() => client.query("CREATE TABLE note (n int)"))
+      const never = yield* submitting(1, "ROLLBACK")
+      const job = yield* submitting(4, "COMMIT")
+      const ended = yield* does(() => deadman.wait(job))
+      assert.deepStrictEqual([ended.state, ended.result], ["completed", 8])
+      assert.isNull(yield* does(() => deadman.get(never)))
+      assert.deepStrictEqual((yield* does(() => client.query("SELECT n FROM note"))).rows, [{ n: 4 }])
+    })),
+    120_000
+  )
+
+  it(
+    "as a Layer it gives the client, the ports of schedules and queues, and the address of the database",
+    live(
+      Effect.gen(function*() {
+        const schedules = yield* Deadman.Schedules
+        const queues = yield* Deadman.Queues
+        assert.strictEqual(Redacted.value(yield* Deadman.DatabaseUrl), databaseUrl)
+        assert.deepStrictEqual((yield* schedules.list({ limit: 10, after: null })).schedules, [])
+        assert.isArray((yield* queues.list({ limit: 10, after: null })).queues)
+      }).pipe(
+        Effect.provide(Layer.unwrap(Effect.sync(() => Deadman.layer({ databaseUrl, keeper: false })))),
+        Effect.orDie
+      )
+    ),
     60_000
   )
 

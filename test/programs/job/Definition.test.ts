@@ -17,7 +17,7 @@ const order = define({
   }),
   result: Schema.Struct({ total: Schema.Int, shippedAt: Schema.Date }),
   maxAttempts: 3,
-  backoff: { kind: "fixed", delay_ms: 0 },
+  backoff: { kind: "fixed", delayMs: 0 },
   timeoutMs: 5_000,
   queue: "orders",
   priority: 5
@@ -37,7 +37,7 @@ describe("a job definition", () => {
   it("carries its defaults, writes a payload as JSON and reads it back", () => {
     assert.deepStrictEqual(order.defaults, {
       maxAttempts: 3,
-      backoff: { kind: "fixed", delay_ms: 0 },
+      backoff: { kind: "fixed", delayMs: 0 },
       timeoutMs: 5_000,
       queue: "orders",
       priority: 5
@@ -86,7 +86,7 @@ describe("a job definition", () => {
       [{ type: "x", queue: "a queue" }, "queue"],
       [{ type: "x", priority: 1.5 }, "priority"],
       [{ type: "x", maxAttempts: 0 }, "maxAttempts"],
-      [{ type: "x", backoff: { kind: "fixed", delay_ms: -1 } }, "backoff"],
+      [{ type: "x", backoff: { kind: "fixed", delayMs: -1 } }, "backoff"],
       [{ type: "x", timeoutMs: 0 }, "timeoutMs"],
       [{ type: "x", retainMs: -1 }, "retainMs"]
     ] as const

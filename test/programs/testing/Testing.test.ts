@@ -9,7 +9,7 @@ const mail = Job.define({
   payload: Schema.Struct({ to: Schema.String, at: Schema.Date }),
   result: Schema.Struct({ sent: Schema.Date }),
   maxAttempts: 3,
-  backoff: { kind: "fixed", delay_ms: 60_000 }
+  backoff: { kind: "fixed", delayMs: 60_000 }
 })
 
 const Nap = Job.define({ type: "nap", payload: Schema.Null })
@@ -168,6 +168,78 @@ describe("deadman/testing", () => {
       assert.deepStrictEqual([job.state, job.reason], ["dead", "rejected"])
       assert.include(job.errors[0]?.message, "payload.to")
     }))
+
+  it("schedules fire as the clock moves over their ticks, each tick once, and each job runs at its tick", () => {
+    const ran: Array<number | null> = []
+    return using(
+      { now: at, handlers: { tick: () => "done" } },
+      (deadman) =>
+        deadman.schedule("hourly", { job: "tick", cron: "0 * * * *" })
+          .then(() => deadman.drain())
+          .then((jobs) => assert.deepStrictEqual(jobs, []))
+          .then(() => deadman.advance(3 * 3_600_000))
+          .then((jobs) => {
+            const hours = [1, 2, 3].map((n) => Number(at) + n * 3_600_000)
+            assert.deepStrictEqual(jobs.map(({ schedule, state }) => [schedule, state]), [
+              ["hourly", "completed"],
+              ["hourly", "completed"],
+              ["hourly", "completed"]
+            ])
+            assert.deepStrictEqual(jobs.map(({ tickMs }) => tickMs), hours)
+            assert.deepStrictEqual(jobs.map(({ startedAtMs }) => startedAtMs), hours)
+            ran.push(...hours)
+          })
+          .then(() => deadman.schedules.pause("hourly"))
+          .then(() => deadman.advance(5 * 3_600_000))
+          .then((jobs) => assert.deepStrictEqual(jobs, []))
+          .then(() => deadman.schedules.run("hourly"))
+          .then((job) => deadman.wait(job))
+          .then((ended) => assert.deepStrictEqual([ended.state, ended.tickMs, ran.length], ["completed", null, 3]))
+    )
+  })
+
+  it("a schedule that cancels ends the run before, and one that skips lets it go on", () =>
+    Promise.all((["cancel", "skip"] as const).map((overlap) => {
+      let stopped = 0
+      const long = () =>
+        Effect.as(Effect.sleep("90 minutes"), "done").pipe(Effect.onInterrupt(() => Effect.sync(() => stopped += 1)))
+      return using(
+        { now: at, handlers: { long } },
+        (deadman) =>
+          deadman.schedule("hourly", { job: "long", everyMs: 3_600_000, overlap })
+            .then(() => deadman.advance(2 * 3_600_000))
+            .then(() => assert.strictEqual(stopped, overlap === "cancel" ? 1 : 0))
+            .then(() => deadman.advance(3_600_000 - 1))
+            .then(() => deadman.submitted("long"))
+            .then((jobs) =>
+              assert.deepStrictEqual(
+                jobs.map(({ reason, state }) => [state, reason]),
+                overlap === "cancel" ? [["dead", "cancelled"], ["running", null]] : [["completed", null]]
+              )
+            )
+      )
+    })))
+
+  it("a job that was not started in time is dead as the clock gets there, and one that was is not", () =>
+    using({ now: at, handlers: { quick: () => 1 } }, (deadman) =>
+      Promise.all([
+        deadman.submit("nobody", null, { startByMs: Number(at) + 60_000 }),
+        deadman.submit("quick", null, { startByMs: Number(at) + 60_000 })
+      ]).then(([late, quick]) =>
+        deadman.advance(59_999)
+          .then(() => deadman.get(late))
+          .then((job) => assert.strictEqual(job?.state, "pending"))
+          .then(() => deadman.advance(1))
+          .then(() => Promise.all([deadman.get(late), deadman.get(quick)]))
+          .then(([expired, done]) => {
+            assert.deepStrictEqual([expired?.state, expired?.reason], ["dead", "expired"])
+            assert.strictEqual(expired?.finishedAtMs, Number(at) + 60_000)
+            assert.strictEqual(done?.state, "completed")
+          })
+          .then(() => deadman.submit("nobody", null, { startByMs: deadman.now() + 5_000 }))
+          .then((job) => deadman.wait(job))
+          .then((ended) => assert.deepStrictEqual([ended.state, ended.reason], ["dead", "expired"]))
+      )))
 
   it("a cancelled run is interrupted", () => {
     let stopped = false

@@ -1,0 +1,272 @@
+/**
+ * The client of a server, over HTTP, for programs that know nothing of Effect: the names, options and answers of
+ * `Deadman.start`, without a database.
+ *
+ * What is wrong with a request is refused as there. What the way to the server adds (it is away, the token is wrong) are
+ * errors of `ClientError`: `_tag` says which, and the message what to do.
+ */
+import { Cause, Context, Effect, Exit, Layer, Stream } from "effect"
+import * as Http from "../adapters/http/Client.ts"
+import type { ClientError } from "../adapters/http/ClientError.ts"
+import { strict } from "../adapters/http/QueueApi.ts"
+import type { Job } from "../domain/Job.ts"
+import * as Rank from "../domain/Rank.ts"
+import type { Schedule } from "../domain/Schedule.ts"
+import type { QueueView } from "../ports/Queues.ts"
+import type { Readiness } from "../ports/Status.ts"
+import * as Bodies from "./client/Bodies.ts"
+import * as Casing from "./client/Casing.ts"
+import * as Contract from "./client/Contract.ts"
+import type { Jobs } from "./client/Promises.ts"
+import * as SubmitOptions from "./client/SubmitOptions.ts"
+import { JobNotFound, WaitTimedOut } from "./client/Waiting.ts"
+import { rules } from "./Rules.ts"
+
+export interface Call {
+  /** Gives the call up. What was sent may still take effect. */
+  readonly signal?: AbortSignal | undefined
+}
+
+export interface Connected extends Jobs<Call, Contract.Stored, Http.SubmitOptions> {
+  readonly url: string
+  /** All pages, for `for await`. */
+  readonly walk: (options?: Contract.ListOptions) => AsyncIterable<Job>
+  /** Also what a server that is not ready says. */
+  readonly ready: (call?: Call) => Promise<Readiness>
+}
+
+const waitDefaultMs = 60_000
+
+const jobOf = (body: Http.Job): Job =>
+  ({
+    ...Casing.camelFields(body),
+    errors: body.errors.map(Casing.camelFields),
+    events: body.events.map(Casing.camelFields),
+    logs: body.logs.map(Casing.camelFields)
+  }) as unknown as Job
+
+const scheduleOf = ({ cron, every_ms, next_fires_ms, zone, ...rest }: Http.Schedule): Schedule =>
+  ({
+    ...Casing.camelFields(rest),
+    timing: every_ms === null ? { cron, zone } : { everyMs: every_ms },
+    nextFireMs: next_fires_ms[0] ?? null
+  }) as unknown as Schedule
+
+const queueOf = ({ jobs, step_ms, ...rest }: {
+  readonly jobs: QueueView["byState"]
+  readonly step_ms: number | "strict"
+}): QueueView =>
+  ({
+    ...Casing.camelFields(rest),
+    stepMs: step_ms === strict ? Rank.stepMaxMs : step_ms,
+    byState: jobs
+  }) as unknown as QueueView
+
+/** What the server refuses is refused in the words of who asked. */
+const inOurWords = <E>(error: ClientError | E) => {
+  if (typeof error === "object" && error !== null && "_tag" in error) {
+    const known = error as ClientError
+    switch (known._tag) {
+      case "InvalidRequest":
+        return new Contract.SubmitRefused(SubmitOptions.inOurWords(known.message, known.field))
+      case "KeyReused":
+        return new Contract.SubmitRefused({ message: known.message, field: "idempotencyKey" })
+      case "WrongState":
+        return new Contract.WrongState({ message: known.message, state: "unknown" })
+    }
+  }
+  return error
+}
+
+const idOf = (job: Contract.About): string => typeof job === "string" ? job : job.id
+
+const isNotFound = (error: unknown): boolean =>
+  typeof error === "object" && error !== null && "_tag" in error && error._tag === "NotFound"
+
+const listQuery = ({ before, ...options }: Contract.ListOptions = {}): Http.ListQuery => ({
+  ...options,
+  ...(before === undefined ? {} : { cursor: before })
+})
+
+const pageQuery = ({ after, limit }: Contract.PageOptions = {}) => ({
+  ...(limit === undefined ? {} : { limit }),
+  ...(after === undefined ? {} : { cursor: after })
+})
+
+const orNull = <A, E>(effect: Effect.Effect<A, E>): Effect.Effect<A | null, E> =>
+  Effect.catchIf(effect, isNotFound, () => Effect.succeed(null)) as Effect.Effect<A | null, E>
+
+const orElse = <A, E, E2>(effect: Effect.Effect<A, E>, error: () => E2): Effect.Effect<A, E | E2> =>
+  Effect.catchIf(effect, isNotFound, () => Effect.fail(error())) as Effect.Effect<A, E | E2>
+
+type Run = <A>(effect: Effect.Effect<A, unknown>, call?: Call) => Promise<A>
+
+const controls = (client: Http.Client["Service"], run: Run) => {
+  const { call: ask } = client
+  const queue = (act: "pauseQueue" | "resumeQueue") => (name: string, call?: Call) =>
+    run(Effect.map(ask("always", (api) => api.queues[act]({ params: { name } })), queueOf), call)
+  const schedule = (act: "pauseSchedule" | "resumeSchedule") => (name: string, call?: Call) =>
+    run(
+      orElse(ask("always", (api) => api.schedules[act]({ params: { name } })), () =>
+        new Contract.ScheduleNotFound({ name })).pipe(Effect.map(scheduleOf)),
+      call
+    )
+  const schedules: Connected["schedules"] = {
+    put: (name, entry, call) =>
+      run(
+        Bodies.ofSchedule(entry).pipe(
+          Effect.tap((body) => Effect.fromResult(rules.readSchedule(name, body))),
+          Effect.flatMap((body) => client.putSchedule(name, body as unknown as Http.NewSchedule)),
+          Effect.map(scheduleOf)
+        ),
+        call
+      ),
+    get: (name, call) =>
+      run(
+        orNull(Effect.map(ask("always", (api) => api.schedules.getSchedule({ params: { name } })), scheduleOf)),
+        call
+      ),
+    list: (options, call) =>
+      run(
+        Effect.map(
+          ask("always", (api) => api.schedules.listSchedules({ query: pageQuery(options) })),
+          ({ next_cursor, schedules }) => ({ schedules: schedules.map(scheduleOf), next: next_cursor })
+        ),
+        call
+      ),
+    pause: schedule("pauseSchedule"),
+    resume: schedule("resumeSchedule"),
+    run: (name, call) =>
+      run(
+        orElse(ask("if nothing was done", (api) => api.schedules.runSchedule({ params: { name } })), () =>
+          new Contract.ScheduleNotFound({ name })).pipe(Effect.map(jobOf)),
+        call
+      ),
+    delete: (name, call) =>
+      run(
+        ask("if nothing was done", (api) => api.schedules.deleteSchedule({ params: { name } })).pipe(
+          Effect.as(true),
+          orNull,
+          Effect.map((deleted) => deleted ?? false)
+        ),
+        call
+      )
+  }
+  const queues: Connected["queues"] = {
+    list: (options, call) =>
+      run(
+        Effect.map(
+          ask("always", (api) => api.queues.listQueues({ query: pageQuery(options) })),
+          ({ next_cursor, queues }) => ({ queues: queues.map(queueOf), next: next_cursor })
+        ),
+        call
+      ),
+    get: (name, call) =>
+      run(orNull(Effect.map(ask("always", (api) => api.queues.getQueue({ params: { name } })), queueOf)), call),
+    set: (name, change, call) =>
+      run(
+        Effect.fromResult(rules.readQueue(SubmitOptions.fieldsOf(change))).pipe(
+          Effect.andThen(
+            ask("always", (api) => api.queues.putQueue({ params: { name }, payload: SubmitOptions.fieldsOf(change) }))
+          ),
+          Effect.map(queueOf)
+        ),
+        call
+      ),
+    pause: queue("pauseQueue"),
+    resume: queue("resumeQueue")
+  }
+  return { queues, schedules, schedule: schedules.put, unschedule: schedules.delete }
+}
+
+/** Refused here, in the words of `Deadman.start`, rather than by the server. */
+const bodyOf = (entry: Contract.Entry) => Effect.tap(Bodies.ofJob(entry), (body) => Effect.fromResult(rules.read(body)))
+
+/** Runs nothing in the background, so there is nothing to close. Throws where the address is none. */
+export const connect = (options: Http.Options): Connected => {
+  const made = Effect.runSyncExit(Effect.scoped(Effect.map(Layer.build(Http.layer(options)), Context.get(Http.Client))))
+  if (Exit.isFailure(made)) {
+    throw Cause.squash(made.cause)
+  }
+  const client = made.value
+  const run = <A>(effect: Effect.Effect<A, unknown>, { signal }: Call = {}): Promise<A> =>
+    Effect.runPromise(Effect.mapError(effect, inOurWords), signal === undefined ? {} : { signal })
+
+  const submit = (job: Contract.AnyDefinition | string, payload: unknown, given: object = {}, call?: Call) => {
+    const { keyed, ...options } = given as SubmitOptions.SubmitOptions & Http.SubmitOptions
+    return run(
+      bodyOf({ job, payload, options }).pipe(
+        Effect.flatMap((body) => client.submit(body as unknown as Http.NewJob, { keyed })),
+        Effect.map(({ job: stored, outcome }) =>
+          Contract.about(job, { id: stored.id, type: stored.type, created: outcome === "created" })
+        )
+      ),
+      call
+    )
+  }
+
+  const submitAll: Connected["submitAll"] = (entries, call) =>
+    entries.length === 0 ? Promise.resolve([]) : run(
+      Effect.forEach(entries, bodyOf).pipe(
+        Effect.flatMap((bodies) => client.submitBatch(bodies as unknown as ReadonlyArray<Http.NewJob>)),
+        Effect.map((jobs) => jobs.map(({ id, type }, at) => Contract.about(entries[at]!.job, { id, type })))
+      ),
+      call
+    )
+
+  const wait = (job: Contract.ToWait, { timeoutMs = waitDefaultMs }: Contract.WaitOptions = {}, call?: Call) => {
+    const id = idOf(job)
+    return run(
+      orElse(client.waitFor(id, { within: Math.max(0, timeoutMs) }), () => new JobNotFound({ id })).pipe(
+        Effect.catchTag("NotEnded", () => Effect.fail(new WaitTimedOut({ id, timeoutMs }))),
+        Effect.flatMap((body) => Contract.endedAs(job, jobOf(body) as Contract.Ended))
+      ),
+      call
+    )
+  }
+
+  const act = (act: "cancel" | "retry" | "resubmit") => (job: Contract.About, call?: Call) =>
+    run(Effect.map(orElse(client[act](idOf(job)), () => new JobNotFound({ id: idOf(job) })), jobOf), call)
+
+  return {
+    url: client.url,
+    submit: submit as Connected["submit"],
+    submitAll,
+    get: (job, call) => run(orNull(Effect.map(client.get(idOf(job)), jobOf)), call),
+    wait: wait as Connected["wait"],
+    cancel: act("cancel"),
+    retry: act("retry"),
+    resubmit: act("resubmit"),
+    list: (options, call) =>
+      run(
+        Effect.map(client.list(listQuery(options)), ({ jobs, next_cursor }) => ({
+          jobs: jobs.map(jobOf),
+          next: next_cursor
+        })),
+        call
+      ),
+    walk: (options) =>
+      Stream.toAsyncIterable(client.walk(listQuery(options)).pipe(Stream.map(jobOf), Stream.mapError(inOurWords))),
+    ...controls(client, run),
+    stats: (call) =>
+      run(
+        Effect.map(client.stats, ({ as_of_ms, counters, jobs, workers }) => ({
+          byState: jobs.by_state as Contract.Stats["byState"],
+          byType: jobs.by_type,
+          byQueue: jobs.by_queue,
+          asOfMs: as_of_ms,
+          counters,
+          workers: workers.map(Casing.camelFields) as unknown as Contract.Stats["workers"]
+        })),
+        call
+      ),
+    ready: (call) =>
+      run(
+        Effect.map(client.ready, ({ loops, ...rest }) => ({
+          ...rest,
+          loops: Object.entries(loops).map(([name, { last_ok_ms_ago }]) => ({ name, lastOkMsAgo: last_ok_ms_ago }))
+        })),
+        call
+      )
+  }
+}

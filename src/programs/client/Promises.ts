@@ -1,0 +1,88 @@
+/** Jobs, schedules and queues as promises: the same names in a process that takes part and over HTTP. */
+import type { Job } from "../../domain/Job.ts"
+import type { Schedule } from "../../domain/Schedule.ts"
+import type { QueueView } from "../../ports/Queues.ts"
+import type { Definition } from "../job/Definition.ts"
+import type {
+  About,
+  Ended,
+  Entry,
+  JobPage,
+  ListOptions,
+  PageOptions,
+  QueueChange,
+  QueuePage,
+  ScheduleEntry,
+  SchedulePage,
+  Stats,
+  Stored,
+  Submission,
+  ToWait,
+  WaitOptions
+} from "./Contract.ts"
+import type { SubmitOptions } from "./SubmitOptions.ts"
+
+/** `Call` is what may be said about any call. */
+export interface QueueCalls<Call = never> {
+  /** By name, with settings and counts by state. */
+  readonly list: (options?: PageOptions, call?: Call) => Promise<QueuePage>
+  /** A queue exists once it has a job or was put; else it is `null`. */
+  readonly get: (name: string, call?: Call) => Promise<QueueView | null>
+  /** Changes what it names, and leaves the rest as it was. */
+  readonly set: (name: string, change: QueueChange, call?: Call) => Promise<QueueView>
+  /** No further job of it is claimed. What runs goes on. */
+  readonly pause: (name: string, call?: Call) => Promise<QueueView>
+  /** What became ready meanwhile is claimed in its order. */
+  readonly resume: (name: string, call?: Call) => Promise<QueueView>
+}
+
+export interface ScheduleCalls<Call = never> {
+  /** Stores a schedule under its name, or changes it: any number of processes may say the same at their start. */
+  readonly put: (name: string, entry: ScheduleEntry, call?: Call) => Promise<Schedule>
+  readonly get: (name: string, call?: Call) => Promise<Schedule | null>
+  /** By name. */
+  readonly list: (options?: PageOptions, call?: Call) => Promise<SchedulePage>
+  readonly pause: (name: string, call?: Call) => Promise<Schedule>
+  /** It goes on from its first tick after now on. */
+  readonly resume: (name: string, call?: Call) => Promise<Schedule>
+  /** Makes a job now, also while it is paused. Its ticks stay as they are. */
+  readonly run: (name: string, call?: Call) => Promise<Job>
+  /** Removes it, and says whether there was one. Its jobs stay. */
+  readonly delete: (name: string, call?: Call) => Promise<boolean>
+}
+
+/** `Batched` is what is known of each job of a batch, and `Extra` what a single submit may be told besides. */
+export interface Jobs<Call = never, Batched extends Stored = Submission, Extra = unknown> {
+  /** Stores a job; resolves after the commit. */
+  readonly submit: {
+    <Payload, Value>(
+      job: Definition<string, Payload, Value>,
+      payload: NoInfer<Payload>,
+      options?: SubmitOptions & Extra,
+      call?: Call
+    ): Promise<Submission<Value>>
+    (type: string, payload?: unknown, options?: SubmitOptions & Extra, call?: Call): Promise<Submission>
+  }
+  /** Stores all of them or none, in one commit. */
+  readonly submitAll: (entries: ReadonlyArray<Entry>, call?: Call) => Promise<ReadonlyArray<Batched>>
+  /** The job as it is at present; `null` if there is none of this id. */
+  readonly get: (job: About, call?: Call) => Promise<Job | null>
+  /** Waits until the job is `completed` or `dead`, whichever; rejects after `timeoutMs`, a minute if nothing is said. */
+  readonly wait: <Value = unknown>(job: ToWait<Value>, options?: WaitOptions, call?: Call) => Promise<Ended<Value>>
+  /** Ends the job: it is `dead`, and a handler that runs is interrupted. */
+  readonly cancel: (job: About, call?: Call) => Promise<Job>
+  /** Makes a waiting job due now. */
+  readonly retry: (job: About, call?: Call) => Promise<Job>
+  /** A new job from one that has ended. */
+  readonly resubmit: (job: About, call?: Call) => Promise<Job>
+  /** One page, newest first. */
+  readonly list: (options?: ListOptions, call?: Call) => Promise<JobPage>
+  /** `schedules.put` */
+  readonly schedule: (name: string, entry: ScheduleEntry, call?: Call) => Promise<Schedule>
+  /** `schedules.delete` */
+  readonly unschedule: (name: string, call?: Call) => Promise<boolean>
+  readonly schedules: ScheduleCalls<Call>
+  readonly queues: QueueCalls<Call>
+  /** Counts, counters, and the processes there are. */
+  readonly stats: (call?: Call) => Promise<Stats>
+}
