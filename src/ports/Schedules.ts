@@ -54,6 +54,8 @@ export interface Due extends DueSchedule {
   readonly name: ScheduleName
   /** Moves with every change: what `fire` is given back. */
   readonly revision: number
+  /** Of its payload, which each of its jobs carries. */
+  readonly bytes: number
 }
 
 export interface DueSchedules {

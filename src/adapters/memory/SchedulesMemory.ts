@@ -169,10 +169,9 @@ const make = Effect.gen(function*() {
   const due: Schedules["Service"]["due"] = (limit) =>
     Tables.at((nowMs) => {
       const booked = [...rows.values()].flatMap((
-        { revision, schedule: { missed, name, nextFireMs, overlap, timing } }
-      ) => nextFireMs === null ? [] : [{ name, revision, timing, missed, overlap, nextFireMs }]).sort((a, b) =>
-        a.nextFireMs - b.nextFireMs
-      )
+        { payload, revision, schedule: { missed, name, nextFireMs, overlap, timing } }
+      ) => nextFireMs === null ? [] : [{ name, revision, timing, missed, overlap, nextFireMs, bytes: payload.length }])
+        .sort((a, b) => a.nextFireMs - b.nextFireMs)
       const next = booked.find(({ nextFireMs }) => nextFireMs > nowMs)
       return {
         nowMs,

@@ -43,6 +43,9 @@ import { addRoutes } from "./store/SubmitSql.ts"
 
 type Operation = SchedulesUnavailable["operation"]
 
+/** `statement_timeout`: the server gave up, and changed nothing. */
+const tooLong = "57014"
+
 /** How often one that somebody else changes at the same time is tried again. */
 const roundMax = 5
 
@@ -289,7 +292,7 @@ const make = Effect.fnUntraced(function*(options: Pick<StoreOptions, "queued" | 
 
   /** Unavailable is of all of them; any other failure is of one. */
   const orFailed = (requests: ReadonlyArray<FireRequest>) => (error: DatabaseFailed) =>
-    error.kind === "unavailable"
+    error.kind === "unavailable" && error.code !== tooLong
       ? Effect.fail(failed("fire")(error))
       : Effect.succeed<Fired>({ ...nothing, failed: requests.map(({ name }) => ({ name, message: error.message })) })
 
@@ -305,7 +308,9 @@ const make = Effect.fnUntraced(function*(options: Pick<StoreOptions, "queued" | 
       const together = yield* Effect.result(fireBy(fireAll, plain))
       if (Result.isSuccess(together)) {
         fired = together.success
-      } else if (together.failure.kind === "unavailable" || plain.length === 1) {
+      } else if (
+        plain.length === 1 || (together.failure.kind === "unavailable" && together.failure.code !== tooLong)
+      ) {
         fired = yield* orFailed(plain)(together.failure)
       } else {
         for (const request of plain) {
@@ -373,6 +378,7 @@ const make = Effect.fnUntraced(function*(options: Pick<StoreOptions, "queued" | 
           timing: toTiming(row),
           missed: toMissed(row.missed),
           overlap: toOverlap(row.overlap),
+          bytes: row.bytes,
           nextFireMs: row.next_fire_ms
         }]
       )

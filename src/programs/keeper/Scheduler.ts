@@ -12,7 +12,7 @@
 import { Duration, Effect, Result } from "effect"
 import * as Schedule from "../../domain/Schedule.ts"
 import { LeaseRegister } from "../../ports/LeaseRegister.ts"
-import { type Due, type Fired, type FireRequest, Schedules } from "../../ports/Schedules.ts"
+import { type Due, type Fired, type FireRequest, Schedules, type SchedulesUnavailable } from "../../ports/Schedules.ts"
 import { Transport } from "../../ports/Transport.ts"
 import * as Meters from "../process/Meters.ts"
 import * as Steady from "../process/Steady.ts"
@@ -20,8 +20,11 @@ import * as JobIds from "../submit/JobIds.ts"
 
 /** Schedules of one look. */
 const lookMax = 500
-/** Jobs of one firing: more ticks than this are fired in several, except those of one schedule. */
+/** Jobs of one firing, and bytes of their payloads: what is more than this is fired in several. */
 const jobsMax = 1_000
+const bytesMax = 4 * 1_048_576
+/** So many firings in a row without an answer are no matter of what is to be fired. */
+const unansweredMax = 3
 /** A schedule that was made through another process fires by then at the latest. */
 const safetyMs = 5_000
 /** Nothing of what was due could be moved: others are at it, or the store refuses it. */
@@ -34,22 +37,29 @@ export const make = Effect.gen(function*() {
   const register = yield* LeaseRegister
   const draw = yield* JobIds.make
 
-  const decide = (due: Due, nowMs: number): Effect.Effect<FireRequest> => {
-    const { name, overlap, revision } = due
+  interface Decided extends FireRequest {
+    readonly bytes: number
+  }
+
+  const decide = (due: Due, nowMs: number): Effect.Effect<Decided> => {
+    const { bytes, name, overlap, revision } = due
+    const most = Math.max(1, Math.min(jobsMax, Math.floor(bytesMax / Math.max(1, bytes))))
     return Result.match(Schedule.fire(due, nowMs), {
       onSuccess: ({ nextFireMs, ticks }) =>
         Effect.succeed({
           name,
           revision,
           overlap,
-          nextFireMs,
-          ticks: ticks.map((tickMs) => ({ tickMs, id: draw() }))
+          // What is too much at once stays booked: the next look finds it due.
+          nextFireMs: ticks[most] ?? nextFireMs,
+          ticks: ticks.slice(0, most).map((tickMs) => ({ tickMs, id: draw() })),
+          bytes: bytes * Math.min(most, ticks.length)
         }),
       // Written by hand, or by a program that knew more. It must not stop the others.
       onFailure: ({ field, message }) =>
         Effect.as(
           Effect.logError(`scheduler: ${name} fires no more until it is put right: its ${field} ${message}`),
-          { name, revision, overlap, nextFireMs: null, ticks: [] }
+          { name, revision, overlap, nextFireMs: null, ticks: [], bytes: 0 }
         )
     })
   }
@@ -99,36 +109,61 @@ export const make = Effect.gen(function*() {
       )
   }
 
+  const groupsOf = (requests: ReadonlyArray<Decided>): Array<ReadonlyArray<FireRequest>> => {
+    const groups: Array<Array<FireRequest>> = []
+    let jobs = 0
+    let bytes = 0
+    for (const { bytes: more, ...request } of requests) {
+      jobs += request.ticks.length
+      bytes += more
+      const group = groups.at(-1)
+      if (group === undefined || jobs > jobsMax || bytes > bytesMax) {
+        groups.push([request])
+        jobs = request.ticks.length
+        bytes = more
+      } else {
+        group.push(request)
+      }
+    }
+    return groups
+  }
+
   /** Fires what is due. Answers how long until there may be more. */
   const round = Effect.gen(function*() {
     const { nextInMs, nowMs, schedules: due } = yield* schedules.due(lookMax)
     if (due.length === 0) {
       return nextInMs ?? Infinity
     }
-    const requests = yield* Effect.forEach(due, (one) => decide(one, nowMs))
+    const groups = groupsOf(yield* Effect.forEach(due, (one) => decide(one, nowMs)))
     let moved = 0
-    for (let from = 0; from < requests.length;) {
-      let until = from
-      for (let jobs = 0; until < requests.length; until++) {
-        jobs += requests[until]!.ticks.length
-        if (jobs > jobsMax && until > from) {
-          break
+    let unanswered = 0
+    let lost: SchedulesUnavailable | null = null
+    for (const group of groups) {
+      const answer = yield* Effect.result(schedules.fire(group))
+      if (Result.isFailure(answer)) {
+        lost = answer.failure
+        unanswered += 1
+        if (unanswered === unansweredMax) {
+          return yield* lost
         }
+        // One of them may be too much for the store: each by itself, behind all others.
+        groups.push(...(group.length > 1 ? group.map((one) => [one]) : []))
+        continue
       }
-      const fired = yield* schedules.fire(requests.slice(from, until))
+      unanswered = 0
+      const fired = answer.success
       moved += fired.moved.length
       yield* Meters.add("schedule_fires", fired.jobs.length)
       yield* Meters.add("dead", fired.cancelled.length)
       yield* publish(fired)
       yield* tell(fired.cancelled)
       yield* complain(fired.failed)
-      yield* sayLate(due.slice(from, until), nowMs, fired)
+      yield* sayLate(due, nowMs, fired)
       if (fired.jobs.length > 0) {
         yield* Effect.logDebug(`scheduler: fired ${fired.jobs.length} of ${fired.moved.length} schedules`)
       }
-      from = until
     }
-    return moved === 0 ? stuckMs : 0
+    return moved > 0 ? 0 : lost === null ? stuckMs : yield* lost
   })
 
   return { round }

@@ -116,6 +116,46 @@ it.layer(Layer.provideMerge(stores, Postgres.layer), { timeout: "60 seconds", ex
         assert.match(fired.failed[0]!.message, /out of range/)
       }))
 
+    it.effect("one that takes the server too long is named, and the others fire", () =>
+      Effect.gen(function*() {
+        yield* fresh
+        const schedules = yield* Schedules
+        yield* insert(3, "slow")
+        yield* schedules.fire(yield* requests)
+        // As the server ends a statement that is beyond its time.
+        yield* Rows.query(
+          `CREATE FUNCTION deadman.too_long() RETURNS trigger LANGUAGE plpgsql AS
+           $$ BEGIN RAISE EXCEPTION 'canceling statement due to statement timeout' USING ERRCODE = '57014'; END $$`
+        )
+        yield* Rows.query(
+          `CREATE TRIGGER too_long BEFORE INSERT ON deadman.body FOR EACH ROW WHEN (NEW.schedule = 'slow2')
+           EXECUTE FUNCTION deadman.too_long()`
+        )
+        const fired = yield* Effect.ensuring(
+          schedules.fire(yield* requests),
+          Effect.orDie(Rows.query(`DROP FUNCTION deadman.too_long() CASCADE`))
+        )
+        assert.sameMembers([...fired.moved], ["slow1", "slow3"])
+        assert.deepStrictEqual(fired.failed.map(({ name }) => name), ["slow2" as ScheduleName])
+      }))
+
+    it.effect("what is due says how large its jobs are", () =>
+      Effect.gen(function*() {
+        yield* fresh
+        const schedules = yield* Schedules
+        yield* insert(1, "size", `UPDATE deadman.schedule SET payload = to_jsonb(repeat('x', 1000000))`)
+        assert.deepStrictEqual((yield* schedules.due(10)).schedules.map(({ bytes }) => bytes), [1_000_002])
+        yield* schedules.fire(yield* requests)
+        yield* schedules.fire(yield* requests)
+        assert.deepStrictEqual(
+          yield* Rows.query(
+            `SELECT j.bytes FROM deadman.job j JOIN deadman.body b USING (id) WHERE b.schedule = 'size1'`
+          ),
+          [{ bytes: 1_000_002 }]
+        )
+        yield* fresh
+      }))
+
     it.effect("while the job to be cancelled is locked nothing of the firing is stored, and later all of it", () =>
       Effect.gen(function*() {
         yield* fresh

@@ -119,6 +119,68 @@ it.effect("a firing whose answer was lost is not repeated, and one that was not 
     yield* Fiber.interrupt(running)
   })))
 
+it.effect("ticks with large payloads are fired in several, and none is lost or doubled", () =>
+  provided(Effect.gen(function*() {
+    const schedules = yield* Schedules
+    const fired: Array<number> = []
+    const watched: Schedules["Service"] = {
+      ...schedules,
+      fire: (requests) => {
+        fired.push(requests.reduce((sum, { ticks }) => sum + ticks.length, 0))
+        return schedules.fire(requests)
+      }
+    }
+    const payload = JSON.stringify("x".repeat(1_048_000))
+    yield* schedules.put(schedule({ payload, missed: { all: 1_000 }, timing: { everyMs: 60_000 } }))
+    yield* schedules.put(schedule({ name: ScheduleName.make("small"), missed: "skip", timing: { everyMs: 7_230_000 } }))
+    yield* TestClock.adjust("7230 seconds")
+    const { round } = yield* Effect.provideService(Scheduler.make, Schedules, watched)
+    yield* Effect.repeat(round, { until: (againInMs) => againInMs > 0, times: 60 })
+    const expected = [...Array.from({ length: 120 }, (_, n) => (n + 1) * 60_000), 7_230_000]
+    assert.deepStrictEqual(yield* ticks, expected)
+    assert.isAtMost(Math.max(...fired), 5)
+  })))
+
+it.effect("a schedule that the store does not answer for holds up no other", () =>
+  provided(Effect.gen(function*() {
+    const schedules = yield* Schedules
+    const away = new SchedulesUnavailable({ operation: "fire", cause: "too much" })
+    const heavy = ScheduleName.make("heavy")
+    const faulty: Schedules["Service"] = {
+      ...schedules,
+      fire: (requests) => requests.some((one) => one.name === heavy) ? Effect.fail(away) : schedules.fire(requests)
+    }
+    yield* schedules.put(schedule({ name: heavy }))
+    yield* schedules.put(schedule())
+    const running = yield* Effect.forkChild(Effect.provideService(Scheduler.run, Schedules, faulty))
+    yield* seconds(35)
+    assert.deepStrictEqual(yield* ticks, everyTen(3))
+    yield* Fiber.interrupt(running)
+  })))
+
+it.effect("while the store does not answer at all a round ends soon", () =>
+  provided(Effect.gen(function*() {
+    const schedules = yield* Schedules
+    const away = new SchedulesUnavailable({ operation: "fire", cause: "away" })
+    let asked = 0
+    const faulty: Schedules["Service"] = {
+      ...schedules,
+      fire: () =>
+        Effect.suspend(() => {
+          asked += 1
+          return Effect.fail(away)
+        })
+    }
+    yield* Effect.forEach(
+      Array.from({ length: 10 }),
+      (_, n) => schedules.put(schedule({ name: ScheduleName.make(`s-${n}`) }))
+    )
+    const { round } = yield* Effect.provideService(Scheduler.make, Schedules, faulty)
+    yield* TestClock.adjust("11 seconds")
+    assert.strictEqual((yield* Effect.flip(round))._tag, "SchedulesUnavailable")
+    assert.strictEqual(asked, 3)
+  })))
+
 it.effect("one that cannot be followed is booked no more, and the others fire", () =>
   provided(Effect.gen(function*() {
     const schedules = yield* Schedules

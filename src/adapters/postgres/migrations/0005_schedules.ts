@@ -22,6 +22,7 @@ const statements: ReadonlyArray<string> = [
      type          text     NOT NULL CHECK (type ~ '^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$'),
      queue         text     NOT NULL DEFAULT 'default' CHECK (queue ~ '^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$'),
      payload       jsonb    NOT NULL DEFAULT 'null',
+     bytes         int      GENERATED ALWAYS AS (octet_length(payload::text)) STORED,
      priority      smallint NOT NULL DEFAULT 0 CHECK (priority BETWEEN -1000 AND 1000),
      max_attempts  smallint NOT NULL DEFAULT 10 CHECK (max_attempts BETWEEN 1 AND 1000),
      timeout_ms    int      CHECK (timeout_ms > 0),

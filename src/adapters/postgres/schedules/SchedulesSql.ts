@@ -89,13 +89,14 @@ export interface DueRow {
   readonly next_fire_ms: number
   readonly overlap: string
   readonly missed: unknown
+  readonly bytes: number
 }
 
 export const due = `WITH s AS MATERIALIZED (SELECT deadman.now_ms() AS now)
   SELECT s.now::float8, d.*,
          (SELECT min(next_fire_ms) FROM deadman.schedule WHERE next_fire_ms > s.now)::float8 AS next_ms
   FROM s LEFT JOIN LATERAL (
-    SELECT q.name, q.revision::float8, ${timing} FROM deadman.schedule q
+    SELECT q.name, q.revision::float8, ${timing}, q.bytes FROM deadman.schedule q
     WHERE q.next_fire_ms <= s.now ORDER BY q.next_fire_ms LIMIT $1::int
   ) d ON true`
 
@@ -127,7 +128,7 @@ const bodies = (from: string, conflict: string) =>
    ),
    j AS (
      INSERT INTO deadman.job (id, run_at_ms, rank, route, bytes, priority, retain_ms, prune_ms)
-     SELECT k.id, s.now, s.now - q.priority * k.step_ms, k.route, octet_length(q.payload::text), q.priority,
+     SELECT k.id, s.now, s.now - q.priority * k.step_ms, k.route, q.bytes, q.priority,
             q.retain_ms, s.now + q.retain_ms
      FROM b JOIN ${from} ON k.id = b.id CROSS JOIN s JOIN deadman.schedule q ON q.name = k.name
      RETURNING id, route
