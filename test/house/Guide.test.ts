@@ -1,11 +1,11 @@
 /**
- * Whatever TypeScript the guide and the README show is a piece of an example that is run, letter by letter.
+ * Whatever TypeScript the docs and the README show is a piece of an example that is run, letter by letter.
  *
  * `<!-- docs/examples/first-job.ts#define -->` in front of a block names the example and its region.
  */
 import { assert, describe, it } from "@effect/vitest"
-import { existsSync, readFileSync } from "node:fs"
-import { dirname, join, normalize } from "node:path"
+import { existsSync, globSync, readFileSync } from "node:fs"
+import { dirname, join, normalize, sep } from "node:path"
 
 interface Block {
   readonly file: string
@@ -38,19 +38,36 @@ const regionOf = (block: Block): string | null => {
   return from === -1 || until === -1 ? null : text.slice(text.indexOf("\n", from) + 1, until)
 }
 
-const blocks = ["docs/guide.md", "README.md"].flatMap(blocksOf).filter(({ language }) =>
+const blocks = ["README.md", ...globSync("docs/**/*.md").sort()].flatMap(blocksOf).filter(({ language }) =>
   ["ts", "js", "typescript", "javascript"].includes(language)
 )
 
-describe("the guide", () => {
-  it("shows code, so that the checks of it are not vacuous", () => {
-    assert.isAtLeast(blocks.filter(({ file }) => file === "docs/guide.md").length, 8)
-    assert.isAtLeast(blocks.filter(({ file }) => file === "README.md").length, 1)
-  })
+describe("the docs", () => {
+  it.each([["docs/guide.md", 8], ["docs/handlers.md", 8], ["docs/cli.md", 3], ["README.md", 1]] as const)(
+    "%s shows code, so that the checks of it are not vacuous",
+    (name, least) => assert.isAtLeast(blocks.filter(({ file }) => file === name).length, least)
+  )
 
   it.each(blocks)("$file:$line is a piece of $from", (block) => {
     assert.isDefined(block.from, `${block.file}:${block.line}: name the example that this block is a piece of`)
     assert.strictEqual(block.text, regionOf(block), `${block.file}:${block.line}: copy ${block.from} anew`)
+  })
+})
+
+describe("the examples", () => {
+  const examples = globSync("docs/examples/**/*.ts")
+
+  it("are packed without what they are about: none reaches out of their folder", () => {
+    assert.isAtLeast(examples.length, 20)
+    const wrong = examples.flatMap((file) =>
+      [...readFileSync(file, "utf8").matchAll(/(?:from |import |import\(|new URL\()"(\.[^"]*)"/g)].flatMap(
+        ([, path = ""]) => {
+          const target = normalize(join(dirname(file), path))
+          return target.startsWith(normalize(`docs/examples${sep}`)) && existsSync(target) ? [] : [`${file}: ${path}`]
+        }
+      )
+    )
+    assert.deepStrictEqual(wrong, [])
   })
 })
 
@@ -66,8 +83,8 @@ describe("the guide's commands", () => {
     // What test/support/Consumer.ts does, in the words of a terminal.
     assert.deepStrictEqual(others.map((command) => command.replace(/ +#.*/, "")), [
       "npm install && npm pack",
-      "mkdir my-jobs && cd my-jobs && npm init -y && npm pkg set type=module",
-      "npm install ../deadman-0.1.0.tgz"
+      "mkdir ../my-jobs && cd ../my-jobs && npm init -y && npm pkg set type=module",
+      "npm install ../deadman/deadman-0.1.0.tgz"
     ])
   })
 })

@@ -1,8 +1,8 @@
 /**
  * The package as its users have it: packed, installed by npm into an empty project, type-checked and run there.
  *
- * Every example of docs/examples runs here, and so does every TypeScript block of the guide, which is a piece of one of
- * them (see test/house/Guide.test.ts).
+ * Every example of docs/examples runs here, and so does every TypeScript block of the docs, which is a piece of one of
+ * them (see test/house/Guide.test.ts). Those of docs/examples/transactions are run by test/examples.
  */
 import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
 import { Effect, Exit, Redacted, Scope } from "effect"
@@ -10,13 +10,20 @@ import { cpSync, existsSync, globSync, readFileSync, writeFileSync } from "node:
 import { join, resolve } from "node:path"
 import * as Consumer from "../../support/Consumer.ts"
 import { freshDatabase } from "../../support/Database.ts"
+import { eventually } from "../../support/Eventually.ts"
+import * as Processes from "../../support/Processes.ts"
 
 const scope = Scope.makeUnsafe()
 let consumer: Consumer.Consumer
 let url = ""
 
 const manifest = JSON.parse(readFileSync("package.json", "utf8"))
-const { devDependencies } = manifest
+const { dependencies, devDependencies } = manifest
+
+/** What the examples ask their readers to install. */
+const clients = ["@effect/sql-pg", "pg", "@types/pg", "postgres", "drizzle-orm", "kysely"].map((name) =>
+  `${name}@${devDependencies[name] ?? dependencies[name]}`
+)
 
 const strict = {
   compilerOptions: {
@@ -34,7 +41,7 @@ const strict = {
     allowImportingTsExtensions: true,
     skipLibCheck: false
   },
-  include: ["*.ts"]
+  include: ["**/*.ts"]
 }
 
 const wrong = `import { Deadman, Job } from "deadman"
@@ -111,10 +118,10 @@ describe("the package", () => {
       "these are for building Deadman"
     )
     assert.isTrue(at("effect"))
-    const { dependencies, peerDependencies } = JSON.parse(
+    const { dependencies: theirs, peerDependencies } = JSON.parse(
       readFileSync(join(consumer.folder, "node_modules/deadman/package.json"), "utf8")
     )
-    assert.deepStrictEqual([peerDependencies.effect, dependencies.effect], ["~4.1.0", undefined])
+    assert.deepStrictEqual([peerDependencies.effect, theirs.effect], ["~4.1.0", undefined])
     assert.deepStrictEqual(
       globSync("node_modules/**/node_modules/effect/package.json", { cwd: consumer.folder }),
       [],
@@ -149,15 +156,13 @@ describe("the package", () => {
 })
 
 describe("the examples", () => {
-  beforeAll(() =>
-    consumer.run("npm", [
-      "install",
-      `pg@${devDependencies.pg}`,
-      `@types/pg@${devDependencies["@types/pg"]}`,
-      "--prefer-offline",
-      "--no-audit",
-      "--no-fund"
-    ]).then((ran) => assert.strictEqual(ran.code, 0, ran.output)), 120_000)
+  beforeAll(
+    () =>
+      consumer.run("npm", ["install", ...clients, "--prefer-offline", "--no-audit", "--no-fund"]).then((ran) =>
+        assert.strictEqual(ran.code, 0, ran.output)
+      ),
+    120_000
+  )
 
   it("type-check in a strict project, and so do our types; what does not fit is an error", () => {
     writeFileSync(join(consumer.folder, "tsconfig.json"), JSON.stringify(strict))
@@ -242,6 +247,62 @@ describe("the examples", () => {
     60_000
   )
 
+  it("ledger.ts is loaded by the shipped worker with its layer, and its SQL happens once", () => {
+    const env = { DEADMAN_DATABASE_URL: url, DEADMAN_HANDLERS: "./ledger.ts", DEADMAN_LOG_FORMAT: "json" }
+    const worker = consumer.start(process.execPath, ["node_modules/deadman/dist/cli.js", "worker"], env)
+    return example("ledger-submit.ts").then((ran) => {
+      assert.deepStrictEqual(
+        missing(ran, "completed Already after 1 failure, 1 charge", "completed { delivered: true } true"),
+        [],
+        worker.output()
+      )
+      worker.child.kill("SIGTERM")
+      return worker.ended
+    }).then(({ code, output }) => assert.strictEqual(code, 0, output)).finally(() => worker.child.kill("SIGKILL"))
+  }, 60_000)
+
+  it.each([
+    ["mail.ts", ["plain completed mail true", "patient completed mail true", "effectful completed mail true"]],
+    ["payments.ts", ["completed Already after 1 failure, 1 payment", "completed { closed: true } true"]],
+    ["bookings.ts", ["completed false after 1 failure, 1 booking", "completed { confirmed: true } true"]],
+    ["offload.ts", ["completed 64"]]
+  ])(
+    "%s says what it should",
+    (file, lines) => example(file).then((ran) => assert.deepStrictEqual(missing(ran, ...lines), [])),
+    60_000
+  )
+
+  it(
+    "own-tables.ts has its tables in the Postgres that came along",
+    () =>
+      consumer.run(process.execPath, ["own-tables.ts"]).then((ran) =>
+        assert.deepStrictEqual(missing(ran, "completed 1"), [])
+      ),
+    120_000
+  )
+
+  it("client.ts and client-effect.ts ask a server", () =>
+    Effect.runPromise(Processes.freePort).then((port) => {
+      const server = consumer.start(process.execPath, ["node_modules/deadman/dist/cli.js", "server"], {
+        DEADMAN_DATABASE_URL: url,
+        DEADMAN_HANDLERS: "built-in ./handlers.ts",
+        DEADMAN_PORT: String(port)
+      })
+      const at = `http://127.0.0.1:${port}`
+      const ready = Effect.promise(() => fetch(`${at}/ready`).then(({ ok }) => ok, () => false))
+      return Effect.runPromise(eventually("the server is ready", ready, "20 seconds"))
+        .then(() => example("client.ts", { DEADMAN_URL: at }))
+        .then((ran) => assert.deepStrictEqual(missing(ran, "1920", "completed", "resubmitted 1"), [], server.output()))
+        .then(() => example("client-effect.ts", { DEADMAN_URL: at }))
+        .then((ran) => assert.deepStrictEqual(missing(ran, "completed"), [], server.output()))
+        .then(() => {
+          server.child.kill("SIGTERM")
+          return server.ended
+        })
+        .then(({ code, output }) => assert.strictEqual(code, 0, output))
+        .finally(() => server.child.kill("SIGKILL"))
+    }), 60_000)
+
   it(
     "handlers-test.ts is a test of node's own runner",
     () =>
@@ -253,7 +314,7 @@ describe("the examples", () => {
 
   it("are all run above", () => {
     const text = readFileSync("test/programs/package/Package.test.ts", "utf8")
-    const imported = new Set(["handlers.ts", "jobs.ts", "primes.ts"])
+    const imported = new Set(["digest.ts", "handlers.ts", "jobs.ts", "ledger.ts", "primes.ts"])
     const examples = globSync("*.ts", { cwd: "docs/examples" }).filter((file) => !imported.has(file))
     assert.isNotEmpty(examples)
     assert.deepStrictEqual(examples.filter((file) => !text.includes(`"${file}"`)), [])
