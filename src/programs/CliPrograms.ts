@@ -5,15 +5,23 @@
  */
 import { Config, Effect, Option, Schema } from "effect"
 import { Command, Flag } from "effect/cli"
-import { usage } from "./CliRoot.ts"
+import { answering, usage } from "./CliRoot.ts"
 
 const nameFirst = (name: string) =>
   usage(`Write the name first: \`deadman ${name}\`, and what is meant for it behind it.`)
 
+const endless = new Set(["dev", "server", "worker"])
+
+const noJson = (name: string) =>
+  usage(
+    `\`deadman ${name}\` runs until it is told to stop and gives no answer, so leave --json out. ` +
+      "DEADMAN_LOG_FORMAT=json makes its log lines JSON."
+  )
+
 const program = (name: string, description: string, what: string) =>
   Command.make(name, {}, () =>
-    // Reached only where something stood before the name.
-    Effect.fail(nameFirst(name))).pipe(
+    // Reached only where something stood before the name, or behind that of one that takes nothing.
+    answering(({ json }) => Effect.fail(json && endless.has(name) ? noJson(name) : nameFirst(name)))).pipe(
       Command.withDescription(`${description}. ${what}`),
       Command.withShortDescription(description)
     )
@@ -67,26 +75,30 @@ export const dev = Command.make(
       Flag.optional
     )
   },
-  Effect.fnUntraced(function*(flags) {
-    // Whoever ends the process afterwards goes by the first word.
-    if (process.argv[2] !== "dev") {
-      return yield* nameFirst("dev")
-    }
-    yield* Effect.sync(() => {
-      const env = process.env
-      const ignored = elsewhere.filter((name) => (env[name] ?? "") !== "")
-      ignored.forEach((name) => {
-        delete env[name]
+  (flags) =>
+    answering(Effect.fnUntraced(function*({ json }) {
+      if (json) {
+        return yield* noJson("dev")
+      }
+      // Whoever ends the process afterwards goes by the first word.
+      if (process.argv[2] !== "dev") {
+        return yield* nameFirst("dev")
+      }
+      yield* Effect.sync(() => {
+        const env = process.env
+        const ignored = elsewhere.filter((name) => (env[name] ?? "") !== "")
+        ignored.forEach((name) => {
+          delete env[name]
+        })
+        env["DEADMAN_PORT"] = String(flags.port)
+        if (Option.isSome(flags.dataDir)) {
+          env["DEADMAN_DATA_DIR"] = flags.dataDir.value
+        }
+        if (Option.isSome(flags.handlers)) {
+          env["DEADMAN_HANDLERS"] = `built-in,${flags.handlers.value}`
+        }
+        process.stdout.write(`${lines(flags.port, ignored).join("\n")}\n`)
+        next = () => import("./server.ts")
       })
-      env["DEADMAN_PORT"] = String(flags.port)
-      if (Option.isSome(flags.dataDir)) {
-        env["DEADMAN_DATA_DIR"] = flags.dataDir.value
-      }
-      if (Option.isSome(flags.handlers)) {
-        env["DEADMAN_HANDLERS"] = `built-in,${flags.handlers.value}`
-      }
-      process.stdout.write(`${lines(flags.port, ignored).join("\n")}\n`)
-      next = () => import("./server.ts")
-    })
-  })
+    }))
 ).pipe(Command.withDescription("Everything in one process, for trying: server, workers, a Postgres, demo handlers"))

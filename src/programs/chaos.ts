@@ -5,7 +5,7 @@
  * means that every check held and that the run was hard enough to mean something.
  */
 import { NodeServices } from "@effect/platform-node"
-import { Clock, Console, DateTime, Effect, Random, Schema } from "effect"
+import { Clock, DateTime, Effect, Random, Schema } from "effect"
 import { Command, Flag } from "effect/cli"
 import { mkdirSync, rmSync, writeFileSync } from "node:fs"
 import { cpus, totalmem } from "node:os"
@@ -76,6 +76,11 @@ const flags = {
     Flag.withSchema(Schema.String.check(Schema.isPattern(/^[A-Za-z0-9_-]{1,40}$/))),
     Flag.withDefault("")
   ),
+  json: Flag.Boolean("json").pipe(
+    Flag.withDescription("Answer with the report as one JSON document on stdout; what is for people goes to stderr"),
+    Flag.withoutNegation,
+    Flag.withDefault(false)
+  ),
   out: Flag.String("out").pipe(
     Flag.withDescription("The folder of report.json, report.html and logs; .deadman/chaos/<seed> by default"),
     Flag.withDefault("")
@@ -85,22 +90,27 @@ const flags = {
 /** On a terminal the state is one line that changes; elsewhere it is a line every few seconds. */
 const lineEveryMs = 5_000
 
-const progress = Effect.sync(() => {
-  const terminal = process.stdout.isTTY === true
-  let shownMs = Number.NEGATIVE_INFINITY
-  return {
-    show: (status: Siege.Status) =>
-      Effect.map(Clock.currentTimeMillis, (now) => {
-        if (!terminal && now - shownMs < lineEveryMs) return
-        shownMs = now
-        const text = Report.statusText(status)
-        process.stdout.write(terminal ? `\r\u001b[2K${text.slice(0, (process.stdout.columns ?? 80) - 1)}` : `${text}\n`)
-      }),
-    end: Effect.sync(() => {
-      if (terminal) process.stdout.write("\n")
-    })
-  }
-})
+/** What is for people while it runs. */
+const told = (json: boolean): NodeJS.WriteStream => json ? process.stderr : process.stdout
+
+const progress = (json: boolean) =>
+  Effect.sync(() => {
+    const stream = told(json)
+    const terminal = stream.isTTY === true
+    let shownMs = Number.NEGATIVE_INFINITY
+    return {
+      show: (status: Siege.Status) =>
+        Effect.map(Clock.currentTimeMillis, (now) => {
+          if (!terminal && now - shownMs < lineEveryMs) return
+          shownMs = now
+          const text = Report.statusText(status)
+          stream.write(terminal ? `\r\u001b[2K${text.slice(0, (stream.columns ?? 80) - 1)}` : `${text}\n`)
+        }),
+      end: Effect.sync(() => {
+        if (terminal) stream.write("\n")
+      })
+    }
+  })
 
 const about = Effect.map(DateTime.now, (now): Report.About => {
   const [cpu] = cpus()
@@ -115,47 +125,76 @@ const about = Effect.map(DateTime.now, (now): Report.About => {
   }
 })
 
+/** Waited for: what is still in the buffer when the process ends is lost. */
+const answer = (value: unknown) =>
+  Effect.callback<void>((resume) => {
+    process.stdout.write(`${JSON.stringify(value, null, 2)}\n`, () => resume(Effect.void))
+  })
+
+type Given = Omit<Plan.Order, "killIntervalMs" | "timeoutMs" | "faults" | "seed"> & {
+  readonly faults: string
+  readonly killIntervalSec: number
+  readonly out: string
+  readonly seed: string
+  readonly timeoutSec: number
+}
+
+/** The report, written and said; a run that did not hold answers it too. */
+const besiege = Effect.fnUntraced(function*(
+  { faults, killIntervalSec, out, seed, timeoutSec, ...given }: Given,
+  json: boolean
+) {
+  const say = (text: string) => Effect.sync(() => void told(json).write(`${text}\n`))
+  const wishes = Plan.parseFaults(faults)
+  if (typeof wishes === "string") {
+    return yield* new Report.ChaosFailed({ message: `--faults: ${wishes}` })
+  }
+  const drawn = yield* Random.nextIntBetween(0, 2 ** 31)
+  const order: Plan.Order = {
+    ...given,
+    killIntervalMs: killIntervalSec * 1_000,
+    timeoutMs: timeoutSec * 1_000,
+    faults: wishes,
+    seed: seed === "" ? drawn.toString(16) : seed
+  }
+  const folder = resolve(out === "" ? join(".deadman", "chaos", order.seed) : out)
+  yield* Effect.try({
+    try: () => mkdirSync(folder, { recursive: true }),
+    catch: () => new Report.ChaosFailed({ message: `--out: ${folder} cannot be made` })
+  })
+  const plan = Plan.make(order)
+  yield* say(
+    `seed ${order.seed}: ${order.jobs} jobs in ${Report.secondsOf(plan.spanMs)}, ${order.workers} workers of ` +
+      `${order.threads}, ${plan.faults.length} faults, profile ${order.profile}`
+  )
+  const bar = yield* progress(json)
+  const report = yield* Effect.scoped(
+    Effect.gen(function*() {
+      const outcome = yield* Siege.run(plan, bar.show).pipe(Effect.ensuring(bar.end))
+      yield* say("judging")
+      return Report.make(yield* about, plan, outcome, yield* Trial.hold(plan, outcome))
+    }).pipe(Effect.provide(ChaosGround.layer({ order, out: folder })))
+  )
+  yield* Effect.sync(() => {
+    writeFileSync(join(folder, "report.json"), `${JSON.stringify(report, null, 2)}\n`)
+    writeFileSync(join(folder, "report.html"), Html.pageOf(report))
+    // What the workers wrote is worth its place only where somebody has to look into it.
+    if (report.verdict !== "broken") rmSync(join(folder, "records"), { recursive: true, force: true })
+  })
+  yield* say(`${Report.textOf(report)}\nThe report is ${join(folder, "report.html")}`)
+  return report
+})
+
 const chaos = Command.make(
   "chaos",
   flags,
-  Effect.fn(function*({ faults, killIntervalSec, out, seed, timeoutSec, ...given }) {
-    const wishes = Plan.parseFaults(faults)
-    if (typeof wishes === "string") {
-      return yield* new Report.ChaosFailed({ message: `--faults: ${wishes}` })
-    }
-    const drawn = yield* Random.nextIntBetween(0, 2 ** 31)
-    const order: Plan.Order = {
-      ...given,
-      killIntervalMs: killIntervalSec * 1_000,
-      timeoutMs: timeoutSec * 1_000,
-      faults: wishes,
-      seed: seed === "" ? drawn.toString(16) : seed
-    }
-    const folder = resolve(out === "" ? join(".deadman", "chaos", order.seed) : out)
-    yield* Effect.try({
-      try: () => mkdirSync(folder, { recursive: true }),
-      catch: () => new Report.ChaosFailed({ message: `--out: ${folder} cannot be made` })
-    })
-    const plan = Plan.make(order)
-    yield* Console.log(
-      `seed ${order.seed}: ${order.jobs} jobs in ${Report.secondsOf(plan.spanMs)}, ${order.workers} workers of ` +
-        `${order.threads}, ${plan.faults.length} faults, profile ${order.profile}`
+  Effect.fn(function*({ json, ...given }) {
+    const report = yield* besiege(given, json).pipe(
+      Effect.tapError(({ message }) => json ? answer({ error: { code: "failed", message } }) : Effect.void)
     )
-    const bar = yield* progress
-    const report = yield* Effect.scoped(
-      Effect.gen(function*() {
-        const outcome = yield* Siege.run(plan, bar.show).pipe(Effect.ensuring(bar.end))
-        yield* Console.log("judging")
-        return Report.make(yield* about, plan, outcome, yield* Trial.hold(plan, outcome))
-      }).pipe(Effect.provide(ChaosGround.layer({ order, out: folder })))
-    )
-    yield* Effect.sync(() => {
-      writeFileSync(join(folder, "report.json"), `${JSON.stringify(report, null, 2)}\n`)
-      writeFileSync(join(folder, "report.html"), Html.pageOf(report))
-      // What the workers wrote is worth its place only where somebody has to look into it.
-      if (report.verdict !== "broken") rmSync(join(folder, "records"), { recursive: true, force: true })
-    })
-    yield* Console.log(`${Report.textOf(report)}\nThe report is ${join(folder, "report.html")}`)
+    if (json) {
+      yield* answer(report)
+    }
     if (report.verdict !== "held") {
       return yield* new Report.ChaosFailed({ message: Report.messageOf(report) })
     }

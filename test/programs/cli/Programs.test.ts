@@ -31,6 +31,23 @@ it.live("server and worker run in the process of the command, and end as they do
   }).pipe(Effect.scoped), 90_000)
 
 it.live(
+  "what runs until it is told to stop has no JSON answer, and says so; chaos has one, of a failure too",
+  () =>
+    Effect.gen(function*() {
+      for (const name of ["dev", "server", "worker"]) {
+        const refused = yield* Cli.run([name, "--json"])
+        assert.strictEqual(refused.code, 2, name)
+        assert.include(refused.err, "leave --json out")
+        assert.strictEqual(JSON.parse(refused.out).error.code, "usage", name)
+      }
+      const wrong = yield* Cli.run(["chaos", "--json", "--faults", "earthquake"])
+      assert.strictEqual(wrong.code, 1)
+      assert.include(JSON.parse(wrong.out).error.message, "--faults")
+    }),
+  60_000
+)
+
+it.live(
   "dev has everything in itself, says what to try, and leaves the services of others alone",
   () =>
     Effect.gen(function*() {
