@@ -209,7 +209,8 @@ it.layer(Layer.provideMerge(stores, Postgres.layer), { timeout: "60 seconds", ex
            WHERE next_fire_ms <= deadman.statement_ms() ORDER BY next_fire_ms LIMIT 500`
         )
         const plan = rows[0]!["QUERY PLAN"][0]!["Plan"]!
-        assert.isBelow(plan["Shared Hit Blocks"]! + plan["Shared Read Blocks"]!, 10)
+        // Entries of rows that tests before have deleted are walked too; the twenty thousand are on a hundred pages.
+        assert.isAtMost(plan["Shared Hit Blocks"]! + plan["Shared Read Blocks"]!, 50)
         yield* fresh
       }))
   }
