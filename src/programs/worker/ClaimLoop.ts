@@ -94,6 +94,8 @@ export const make = (options: {
   /** When a claim in order last asked for a job that starts at once. */
   let lastOldestMs = Number.NEGATIVE_INFINITY
   let nextPollMs = Number.NEGATIVE_INFINITY
+  /** When a job last came that had lost a lease: others may have lost theirs with it. */
+  let lossSeenMs = Number.NEGATIVE_INFINITY
   /**
    * Old messages, of jobs that are over, come in long rows where a group goes back: as long as nothing of what was
    * asked about is to be run, the next claim asks about twice as many, whatever room there is.
@@ -196,7 +198,12 @@ export const make = (options: {
       (answer) => answer,
       false
     )
-    hungry = answer === null || jobs.length >= room.want || jobs.some(isSuspect) || (jobs.length > 1 && isLarge(jobs))
+    if (jobs.some(({ leaseLosses }) => leaseLosses > 0)) {
+      lossSeenMs = now()
+    }
+    // A suspect is left behind by a claim that begins with another job, and nobody is woken for it a second time.
+    const someLeft = jobs.length > 0 && now() - lossSeenMs < 2 * options.leaseMs
+    hungry = answer === null || jobs.length >= room.want || someLeft || (jobs.length > 1 && isLarge(jobs))
     limits.claimed(rooms, answer === null ? null : jobs, !hungry && onlyReadyForMs === null)
     nextPollMs = now() + pollMs * (0.75 + (yield* Random.next) / 2)
   })

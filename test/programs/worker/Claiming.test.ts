@@ -11,6 +11,27 @@ import { make, pass, settle, type World } from "../../support/WorkerWorld.ts"
 const of = (world: World, operation: string) => world.calls.filter((call) => call.operation === operation)
 const claims = (world: World) => of(world, "claim").map((call) => call.arguments[0] as ClaimRequest)
 
+/** So many workers are lost with the job that is the first in order. */
+const firstLost = Effect.fnUntraced(function*(world: World, times: number) {
+  for (let n = 0; n < times; n++) {
+    const lease = crypto.randomUUID() as LeaseId
+    const [job] = yield* world.store.claim({
+      lease,
+      leaseMs: 1_000,
+      worker: "gone",
+      types: [JobType.make("work")],
+      limit: 1,
+      freeSlots: 1,
+      bytes: 1_000
+    })
+    assert.isDefined(job)
+    const row = (yield* world.store.look).leases.find((found) => found.lease === lease)
+    yield* world.store.reclaim([{ lease, token: row!.token }], { counted: true, lossesMax: 9 })
+    yield* TestClock.adjust(5_000)
+    yield* world.store.promote(10)
+  }
+})
+
 describe("ClaimLoop", () => {
   it.effect("an idle worker asks about once a second, and a wake makes it ask at once", () =>
     Effect.gen(function*() {
@@ -110,30 +131,26 @@ describe("ClaimLoop", () => {
   it.effect("a suspect runs alone, under a lease of its own", () =>
     Effect.gen(function*() {
       const world = yield* make()
-      const suspect = yield* world.submit("work", { priority: 1 })
-      // Two workers were lost with it.
-      for (let n = 0; n < 2; n++) {
-        const lease = crypto.randomUUID() as LeaseId
-        const [job] = yield* world.store.claim({
-          lease,
-          leaseMs: 1_000,
-          worker: "gone",
-          types: [(yield* world.job(suspect)).type],
-          limit: 1,
-          freeSlots: 1,
-          bytes: 1_000
-        })
-        assert.isDefined(job)
-        const row = (yield* world.store.look).leases.find((found) => found.lease === lease)
-        yield* world.store.reclaim([{ lease, token: row!.token }], { counted: true, lossesMax: 9 })
-        yield* TestClock.adjust(5_000)
-        yield* world.store.promote(10)
-      }
+      yield* world.submit("work", { priority: 1 })
+      yield* firstLost(world, 2)
       yield* world.submit("work")
       yield* world.start({ work: () => Effect.never }, { slots: 4 })
       yield* pass(200)
       const leases = (yield* world.store.look).leases
       assert.deepStrictEqual(leases.map((lease) => lease.jobs), [1, 1])
+      assert.strictEqual((yield* world.store.counts).byState.running, 2)
+    }))
+
+  it.effect("what had to be left for a claim of its own is claimed at once, not at the next look", () =>
+    Effect.gen(function*() {
+      const world = yield* make()
+      yield* world.submit("work")
+      yield* firstLost(world, 2)
+      // Lost with the same worker, and in front of the suspect.
+      yield* world.submit("work", { priority: 1 })
+      yield* firstLost(world, 1)
+      yield* world.start({ work: () => Effect.never }, { slots: 4 })
+      yield* pass(200)
       assert.strictEqual((yield* world.store.counts).byState.running, 2)
     }))
 
