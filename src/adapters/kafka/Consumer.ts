@@ -45,8 +45,6 @@ const garbage = Metric.counter("deadman_garbage_messages_total", {
 
 export interface ReadyConsumer {
   readonly healthy: Effect.Effect<boolean>
-  /** Done when it was in the group for the first time. */
-  readonly joined: Effect.Effect<void>
   /** Whether the last try to take part went well, as far as is known. */
   readonly answers: () => boolean
 }
@@ -65,7 +63,6 @@ export const make = Effect.fnUntraced(function*(
   const trouble = Trouble.make("taking deliveries from Kafka", "workers find their jobs in Postgres meanwhile")
   let joined = false
   let heardMs = 0
-  const first = yield* Deferred.make<void>()
 
   const nowMs = () => Number(clock.monotonicTimeNanosUnsafe()) / 1e6
 
@@ -152,7 +149,6 @@ export const make = Effect.fnUntraced(function*(
       inbox.assign(memberAssignment[names.ready] ?? [])
       consumer.resume([{ topic: names.ready }])
       joined = true
-      Deferred.doneUnsafe(first, Effect.void)
       heardMs = nowMs()
       runFork(trouble.over)
     })
@@ -247,5 +243,5 @@ export const make = Effect.fnUntraced(function*(
   yield* Effect.forkScoped(deliver)
 
   const answers = () => joined ? nowMs() - heardMs < healthyMs : trouble.count() === 0
-  return { healthy: Effect.sync(() => joined && answers()), joined: Deferred.await(first), answers }
+  return { healthy: Effect.sync(() => joined && answers()), answers }
 })

@@ -16,9 +16,6 @@ import * as Producer from "./Producer.ts"
 
 export type Options = Client.Options
 
-/** A subscriber does not wait longer than this to be in the group: it comes by itself. */
-const firstWaitMs = 3_000
-
 /** What of Kafka can be seen from here. */
 export class Brokers extends Context.Service<Brokers, {
   /** Whether they answer, as far as this process has asked them. */
@@ -53,7 +50,7 @@ const make = Effect.fnUntraced(function*(options: Options) {
       Effect.sync(() => consumers.add(consumer)),
       () => Effect.sync(() => consumers.delete(consumer))
     )
-    yield* Effect.timeoutOption(consumer.joined, firstWaitMs)
+    // Not when it is in the group, which takes seconds while members come and go: until then it is woken, and looks.
     const subscription: Subscription = {
       wakes: below.wakes,
       deliveries,
