@@ -4,6 +4,7 @@ import { concurrencyMax, type QueueSettings } from "../../domain/QueueSettings.t
 import * as Rank from "../../domain/Rank.ts"
 import type { QueueView } from "../../ports/Queues.ts"
 import * as ApiError from "./ApiError.ts"
+import * as NamePage from "./NamePage.ts"
 import { queuesLimitDefault, queuesLimitMax, strict } from "./QueueApi.ts"
 import * as SubmitBody from "./SubmitBody.ts"
 
@@ -63,40 +64,7 @@ export const nameOf = (text: string): Queue | ApiError.ApiError =>
       "name"
     )
 
-export interface ListQuery {
-  readonly limit: number
-  readonly after: Queue | null
-}
-
-/** Opaque to the caller. */
-export const cursorOf = (last: Queue): string => Buffer.from(`q.${last}`).toString("base64url")
-
-const parameters = new Set(["limit", "cursor"])
-
-export const parseList = (url: string): ListQuery | ApiError.ApiError => {
-  const query = new URLSearchParams(url.includes("?") ? url.slice(url.indexOf("?") + 1) : "")
-  for (const name of query.keys()) {
-    const shown = name.slice(0, 100)
-    if (!parameters.has(name)) {
-      return ApiError.make("unknown_field", `${shown} is not a parameter of this list.`, shown)
-    }
-    if (query.getAll(name).length > 1) {
-      return wrong(name, "must be given once")
-    }
-  }
-  const limit = query.get("limit") ?? String(queuesLimitDefault)
-  if (!/^[0-9]{1,9}$/.test(limit) || !isWhole(Number(limit), 1, queuesLimitMax)) {
-    return wrong("limit", `must be a whole number from 1 to ${queuesLimitMax}`)
-  }
-  const cursor = query.get("cursor")
-  if (cursor === null) {
-    return { limit: Number(limit), after: null }
-  }
-  const after = Buffer.from(cursor.slice(0, 400), "base64url").toString("latin1").slice(2)
-  return namePattern.test(after) && cursorOf(after as Queue) === cursor
-    ? { limit: Number(limit), after: after as Queue }
-    : wrong("cursor", "must be the next_cursor of an earlier page")
-}
+export const page = NamePage.make<Queue>({ kind: "q", limitDefault: queuesLimitDefault, limitMax: queuesLimitMax })
 
 export const toJson = (queue: QueueView) => ({
   name: queue.name,

@@ -38,11 +38,11 @@ export const layer = HttpApiBuilder.group(
     const transport = yield* Transport
 
     const list = Effect.fnUntraced(function*(url: string) {
-      const page = yield* Effect.flatMap(orFail(QueueBody.parseList(url)), (query) => answered(queues.list(query)))
+      const page = yield* Effect.flatMap(orFail(QueueBody.page.parse(url)), (query) => answered(queues.list(query)))
       const last = page.queues.at(-1)
       return json({
         queues: page.queues.map(QueueBody.toJson),
-        next_cursor: page.more && last !== undefined ? QueueBody.cursorOf(last.name) : null
+        next_cursor: page.more && last !== undefined ? QueueBody.page.cursorOf(last.name) : null
       })
     })
 

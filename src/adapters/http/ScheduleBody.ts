@@ -17,6 +17,7 @@ import {
   type Timing
 } from "../../domain/Schedule.ts"
 import * as ApiError from "./ApiError.ts"
+import * as NamePage from "./NamePage.ts"
 import { schedulesLimitDefault, schedulesLimitMax } from "./ScheduleApi.ts"
 import * as SubmitBody from "./SubmitBody.ts"
 
@@ -155,34 +156,8 @@ export const toJson = (schedule: Schedule) => {
   }
 }
 
-/** Opaque to the caller. */
-export const cursorOf = (last: ScheduleName): string => Buffer.from(`s.${last}`).toString("base64url")
-
-const parameters = new Set(["limit", "cursor"])
-
-export const parseList = (
-  url: string
-): { readonly limit: number; readonly after: ScheduleName | null } | ApiError.ApiError => {
-  const query = new URLSearchParams(url.includes("?") ? url.slice(url.indexOf("?") + 1) : "")
-  for (const name of query.keys()) {
-    const shown = name.slice(0, 100)
-    if (!parameters.has(name)) {
-      return ApiError.make("unknown_field", `${shown} is not a parameter of this list.`, shown)
-    }
-    if (query.getAll(name).length > 1) {
-      return wrong(name, "must be given once")
-    }
-  }
-  const limit = query.get("limit") ?? String(schedulesLimitDefault)
-  if (!/^[0-9]{1,9}$/.test(limit) || !isWhole(Number(limit), 1, schedulesLimitMax)) {
-    return wrong("limit", `must be a whole number from 1 to ${schedulesLimitMax}`)
-  }
-  const cursor = query.get("cursor")
-  if (cursor === null) {
-    return { limit: Number(limit), after: null }
-  }
-  const after = Buffer.from(cursor.slice(0, 400), "base64url").toString("latin1").slice(2)
-  return namePattern.test(after) && cursorOf(after as ScheduleName) === cursor
-    ? { limit: Number(limit), after: after as ScheduleName }
-    : wrong("cursor", "must be the next_cursor of an earlier page")
-}
+export const page = NamePage.make<ScheduleName>({
+  kind: "s",
+  limitDefault: schedulesLimitDefault,
+  limitMax: schedulesLimitMax
+})

@@ -47,12 +47,12 @@ export const layer = HttpApiBuilder.group(
 
     const list = Effect.fnUntraced(function*(url: string) {
       const page = yield* Effect.flatMap(
-        orFail(ScheduleBody.parseList(url)),
+        orFail(ScheduleBody.page.parse(url)),
         (request) => answered(schedules.list(request))
       )
       return json({
         schedules: page.schedules.map(ScheduleBody.toJson),
-        next_cursor: page.next === null ? null : ScheduleBody.cursorOf(page.next)
+        next_cursor: page.next === null ? null : ScheduleBody.page.cursorOf(page.next)
       })
     })
 
