@@ -25,14 +25,8 @@ export interface Member {
   readonly kill: Effect.Effect<void>
 }
 
-export const exists = (pid: number): boolean => {
-  try {
-    process.kill(pid, 0)
-    return true
-  } catch {
-    return false
-  }
-}
+/** A zombie, which whoever started it has not reaped, is gone. */
+export const exists = (pid: number): boolean => ProcessIdentity.startOf(pid) !== undefined
 
 /** Waits for a condition, for 30 s at most. */
 export const eventually = (what: string, check: () => boolean): Effect.Effect<void> =>
@@ -91,7 +85,7 @@ export const start = (
       pid: child.pid ?? 0,
       said: Deferred.await(said).pipe(
         Effect.timeoutOrElse({
-          duration: "45 seconds",
+          duration: "100 seconds",
           orElse: () => Effect.die(new Error(`the member says nothing, but: ${text}`))
         })
       ),

@@ -35,7 +35,8 @@ const read = (path: string): Holder | undefined => {
 const place = (path: string, mine: Holder): boolean => {
   const draft = `${path}.${randomUUID()}.tmp`
   try {
-    writeFileSync(draft, JSON.stringify(mine), { flag: "wx", mode: 0o644 })
+    // Flushed, or after a power cut the file may be there without what it says, and nobody could break it.
+    writeFileSync(draft, JSON.stringify(mine), { flag: "wx", mode: 0o644, flush: true })
     linkSync(draft, path)
     return true
   } catch (cause) {
@@ -106,11 +107,11 @@ export const withLock = (folder: string, me = ProcessIdentity.self()) => <A, E, 
         const waited = Duration.nanos((yield* Clock.monotonicTimeNanos) - since)
         if (Duration.isGreaterThan(waited, patience)) {
           return yield* new EmbeddedPostgresFailed({
-            message: `${folder} has been locked for a minute${
-              answer === undefined ? "" : ` by ${ProcessIdentity.describe(answer.holder)}`
-            }, which is starting or stopping the Postgres in it. Look at ${
-              join(folder, "postgres.log")
-            }, then try again`
+            message: answer === undefined
+              ? `${folder} has been locked for a minute, and not by one for all of it. Try again; if no other process ` +
+                `uses the folder, delete ${join(folder, "lock")} first`
+              : `${folder} has been locked for a minute by ${ProcessIdentity.describe(answer.holder)}, which is ` +
+                `starting or stopping the Postgres in it. Look at ${join(folder, "postgres.log")}, then try again`
           })
         }
         yield* restore(Effect.sleep(pause))
