@@ -107,7 +107,7 @@ export const make = Effect.fnUntraced(function*(
     const ended = yield* Deferred.make<never, Client.KafkaFailed>()
     let live = true
     let joining: Promise<void> = Promise.resolve()
-    /** Messages of the last fetch, until its pace is kept. */
+    /** Ids of the last fetch, until its pace is kept. */
     let fetched = 0
     let isFirst = false
 
@@ -158,7 +158,7 @@ export const make = Effect.fnUntraced(function*(
         return
       }
       const taken = inbox.admit(batch.partition, batch.messages)
-      const last = batch.messages[taken.admitted - 1]
+      const last = batch.messages[taken.messages - 1]
       if (last !== undefined) {
         resolveOffset(last.offset)
       }
@@ -168,7 +168,7 @@ export const make = Effect.fnUntraced(function*(
         yield* Effect.logDebug(`skipped ${taken.garbage} messages that could not be read`)
       }
       const before = fetched
-      fetched = (isFirst ? 0 : fetched) + taken.admitted
+      fetched = (isFirst ? 0 : fetched) + taken.ids
       if (isFirst) {
         isFirst = false
         yield* Effect.sleep(Pace.gapMs(before))

@@ -11,17 +11,23 @@ import * as Bell from "./Bell.ts"
 import * as Message from "./Message.ts"
 import * as Offsets from "./Offsets.ts"
 
-/** Messages of one partition that may be uncommitted: so many may pass a slow one. */
+/** Ids of one partition that may be uncommitted: so many may pass a slow one. */
 export const uncommittedMax = 10_000
 
-/** Messages that wait to be taken, beyond which nothing is fetched. */
+/** Ids that wait to be taken, beyond which nothing is fetched. */
 const waitingMax = 500
 
 const deliveryMax = 50
 
+/** A message whose ids are in work. */
+interface Open {
+  readonly entry: Offsets.Entry
+  left: number
+}
+
 interface Waiting {
   readonly partition: number
-  readonly entry: Offsets.Entry
+  readonly message: Open
   readonly id: JobId
 }
 
@@ -30,12 +36,16 @@ interface Message {
   readonly value: Buffer | null
 }
 
+export interface Admitted {
+  readonly messages: number
+  readonly ids: number
+  /** Messages that could not be read. */
+  readonly garbage: number
+}
+
 export interface Inbox {
-  /** Takes in messages of a partition, the oldest first. Answers how many of them, and how many could not be read. */
-  readonly admit: (
-    partition: number,
-    messages: ReadonlyArray<Message>
-  ) => { readonly admitted: number; readonly garbage: number }
+  /** Takes in messages of a partition, the oldest first, until it is full. */
+  readonly admit: (partition: number, messages: ReadonlyArray<Message>) => Admitted
   /** These partitions are ours, and no others. What was fetched of those and not taken is dropped. */
   readonly assign: (partitions: ReadonlyArray<number>) => void
   /** The next ids to be worked on, or `null`. */
@@ -83,18 +93,26 @@ export const make = (): Inbox => {
     }
     room.ring()
     // One id may have been published twice.
-    const entries = new Map<JobId, Array<Offsets.Entry>>()
-    for (const { entry, id } of taken) {
-      entries.set(id, [...(entries.get(id) ?? []), entry])
+    const open = new Map<JobId, Array<Open>>()
+    for (const { id, message } of taken) {
+      const before = open.get(id)
+      if (before === undefined) {
+        open.set(id, [message])
+      } else {
+        before.push(message)
+      }
     }
     return {
-      ids: [...entries.keys()],
+      ids: [...open.keys()],
       acknowledge: (ids) =>
         Effect.sync(() => {
           for (const id of ids) {
-            for (const entry of entries.get(id) ?? []) {
-              entry.ended = true
+            for (const message of open.get(id) ?? []) {
+              message.left -= 1
+              message.entry.ended = message.left === 0
             }
+            // Said twice it is still one of them.
+            open.delete(id)
           }
         })
     }
@@ -104,25 +122,30 @@ export const make = (): Inbox => {
     admit: (partition, messages) => {
       const offsets = offsetsOf(partition)
       let admitted = 0
+      let admittedIds = 0
       let garbage = 0
       for (const { offset, value } of messages) {
         if (offsets.size() >= uncommittedMax) {
           break
         }
         admitted += 1
-        const id = Message.decode(value)
-        const { entry, isNew } = offsets.admit(Number(offset), id)
-        if (id === null) {
+        const ids = Message.decode(value)
+        const { entry, isNew } = offsets.admit(Number(offset), ids?.join() ?? null, ids?.length)
+        admittedIds += entry.ids
+        if (ids === null) {
           entry.ended = true
           garbage += isNew ? 1 : 0
         } else if (isNew) {
-          waiting.push({ partition, entry, id })
+          const message: Open = { entry, left: ids.length }
+          for (const id of ids) {
+            waiting.push({ partition, message, id })
+          }
         }
       }
       if (admitted > 0) {
         arrived.ring()
       }
-      return { admitted, garbage }
+      return { messages: admitted, ids: admittedIds, garbage }
     },
     assign: (assigned) => {
       partitions = new Map(assigned.map((partition) => [partition, offsetsOf(partition)]))

@@ -1,23 +1,51 @@
 /**
- * The message on `jobs.ready`: a format version and the id of one job, as text: `1:019b…`.
+ * The message on `jobs.ready`: a format version and the ids of one job or of several, as text: `1:019b…`, `2:019b…,019b…`.
  *
- * One id each, because a message is what an offset can acknowledge. Never a payload: the store has it, and has it right.
+ * Never a payload: the store has it, and has it right. What is acknowledged is a message, so it is not done before the
+ * last of its jobs is. To write, keep and read one costs everybody more than the id in it does: where many ids travel
+ * together some share a message, and few go one by one, to be spread over the workers.
  */
 import type { JobId } from "../../domain/JobId.ts"
 import type { DeadLetter } from "../../ports/JobStore.ts"
 
-const version = 1
+/** Ids of one message. */
+export const idsMax = 16
+/** As long as there are not so many messages, each has one id. */
+const messagesMin = 64
 
-const pattern = /^1:([0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})$/
+const id = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
+const pattern = new RegExp(`^(?:1:(${id})|2:(${id}(?:,${id})+))$`)
+/** Of one id, and of each further one with its comma. */
 const length = 38
+const furtherLength = 37
+/** Whoever wrote more than this is not one of us. */
+const readMax = 1_000
 
-export const encode = (id: JobId): string => `${version}:${id}`
+export const encode = (ids: readonly [JobId, ...ReadonlyArray<JobId>]): string =>
+  ids.length === 1 ? `1:${ids[0]}` : `2:${ids.join(",")}`
 
-/** The id, or `null` where this process cannot read the message. */
-export const decode = (value: Buffer | null): JobId | null => {
+/** Ids as messages, in their order. */
+export const pack = (ids: ReadonlyArray<JobId>): ReadonlyArray<string> => {
+  const each = Math.min(idsMax, Math.max(1, Math.floor(ids.length / messagesMin)))
+  const messages: Array<string> = []
+  for (let from = 0; from < ids.length; from += each) {
+    const [first, ...further] = ids.slice(from, from + each)
+    if (first !== undefined) {
+      messages.push(encode([first, ...further]))
+    }
+  }
+  return messages
+}
+
+/** The ids, or `null` where this process cannot read the message. */
+export const decode = (value: Buffer | null): ReadonlyArray<JobId> | null => {
+  const further = ((value?.length ?? 0) - length) / furtherLength
   // Most of what is not ours is told by its length, and a blob is not made a string for that.
-  const [, id] = value?.length === length ? pattern.exec(value.toString("latin1")) ?? [] : []
-  return id === undefined ? null : id as JobId
+  if (value === null || further < 0 || further >= readMax || !Number.isInteger(further)) {
+    return null
+  }
+  const [, one, several] = pattern.exec(value.toString("latin1")) ?? []
+  return one !== undefined ? [one as JobId] : several !== undefined ? several.split(",") as Array<JobId> : null
 }
 
 /** The message on `jobs.dead`. */

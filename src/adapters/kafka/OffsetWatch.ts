@@ -27,7 +27,7 @@ export interface OffsetWatch {
 
 interface Read {
   readonly offset: number
-  readonly id: string | null
+  readonly ids: ReadonlyArray<string>
   readonly sentMs: number
 }
 
@@ -79,7 +79,7 @@ export const make = Effect.fnUntraced(function*(
           messages.set(partition, read)
           read.push({
             offset: Number(message.offset),
-            id: Message.decode(message.value),
+            ids: Message.decode(message.value) ?? [],
             sentMs: Number(message.timestamp)
           })
           return Promise.resolve()
@@ -106,9 +106,11 @@ export const make = Effect.fnUntraced(function*(
         for (let next = read[head]; next !== undefined && next.offset < Number(offset); next = read[head]) {
           head += 1
           const name = `${topic}/${partition}/${next.offset}`
-          if (next.id !== null && !known.has(name)) {
+          if (!known.has(name)) {
             known.add(name)
-            passed.push({ job: next.id, sentMs: next.sentMs, passedMs: nowMs, settledSinceMs })
+            for (const job of next.ids) {
+              passed.push({ job, sentMs: next.sentMs, passedMs: nowMs, settledSinceMs })
+            }
           }
         }
         heads.set(partition, head)

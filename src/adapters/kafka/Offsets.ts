@@ -8,11 +8,12 @@
  * After a rebalance the broker gives again what was not committed. Messages that
  * are known are not new then: they keep their state, so nothing runs again here.
  */
-import type { JobId } from "../../domain/JobId.ts"
-
 export interface Entry {
   readonly offset: number
-  readonly id: JobId | null
+  /** By which a message is known again; `null` for what could not be read. */
+  readonly text: string | null
+  /** Ids in it. */
+  readonly ids: number
   ended: boolean
 }
 
@@ -21,8 +22,12 @@ export interface Offsets {
    * Writes a message down. The entry is in work until `ended`; `isNew` is false where it was known. An offset that is
    * not behind the last one begins anew from there: the group goes on from another place, or the topic is another.
    */
-  readonly admit: (offset: number, id: JobId | null) => { readonly entry: Entry; readonly isNew: boolean }
-  /** From the first that has not ended to the last that was admitted. */
+  readonly admit: (
+    offset: number,
+    text: string | null,
+    ids?: number
+  ) => { readonly entry: Entry; readonly isNew: boolean }
+  /** Ids from the first message that has not ended to the last that was admitted. */
   readonly size: () => number
   /** What may be committed, or `null` where nothing has changed. */
   readonly committable: () => number | null
@@ -34,6 +39,7 @@ export interface Offsets {
 export const make = (): Offsets => {
   let entries: Array<Entry> = []
   let head = 0
+  let size = 0
   let known = new Map<number, Entry>()
   /** Behind the last ended one of the run. */
   let position = 0
@@ -43,6 +49,7 @@ export const make = (): Offsets => {
   const advance = () => {
     while (head < entries.length && entries[head]!.ended) {
       position = entries[head]!.offset + 1
+      size -= entries[head]!.ids
       head += 1
     }
     if (head > 1_000 && head * 2 > entries.length) {
@@ -61,26 +68,28 @@ export const make = (): Offsets => {
     }
     entries = []
     head = 0
+    size = 0
     position = offset
     committedAt = offset
   }
 
   return {
-    admit: (offset, id) => {
+    admit: (offset, text, ids = 1) => {
       if (offset <= last) {
         beginAt(offset)
       }
       last = offset
       const before = known.get(offset)
       known.delete(offset)
-      const isNew = before === undefined || before.id !== id
-      const entry = isNew ? { offset, id, ended: false } : before
+      const isNew = before === undefined || before.text !== text
+      const entry = isNew ? { offset, text, ids, ended: false } : before
       entries.push(entry)
+      size += entry.ids
       return { entry, isNew }
     },
     size: () => {
       advance()
-      return entries.length - head
+      return size
     },
     committable: () => {
       advance()

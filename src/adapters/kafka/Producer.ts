@@ -114,7 +114,7 @@ export const make = Effect.fnUntraced(function*(
       waiting = waiting.slice(batchMax)
       sends += 1
       yield* Effect.forkChild(
-        sendBy(producer, names.ready, ids.map(Message.encode)).pipe(
+        sendBy(producer, names.ready, Message.pack(ids)).pipe(
           Effect.catch((error) => Effect.logDebug(`${ids.length} ids were not published: ${error.message}`)),
           Effect.ensuring(Effect.sync(() => {
             sends -= 1

@@ -111,7 +111,12 @@ export const make = (options: { readonly arrived: () => void }): Deliveries => {
           const delivery = yield* Queue.take(subscription.deliveries)
           lastMs = Number(yield* Clock.monotonicTimeNanos) / 1e6
           for (const id of delivery.ids) {
-            waiting.set(id, [...(waiting.get(id) ?? []), delivery.acknowledge])
+            const before = waiting.get(id)
+            if (before === undefined) {
+              waiting.set(id, [delivery.acknowledge])
+            } else {
+              before.push(delivery.acknowledge)
+            }
           }
           options.arrived()
         }

@@ -11,7 +11,7 @@ const ids = Array.from({ length: 30 }, Ids.jobId)
 const messages = (from: number, count: number, of: (n: number) => JobId = (n) => ids[n]!) =>
   Array.from(
     { length: count },
-    (_, n) => ({ offset: String(from + n), value: Buffer.from(Message.encode(of(from + n))) })
+    (_, n) => ({ offset: String(from + n), value: Buffer.from(Message.encode([of(from + n)])) })
   )
 
 describe("Offsets", () => {
@@ -83,6 +83,22 @@ describe("Offsets", () => {
   })
 })
 
+describe("Message", () => {
+  const read = (texts: ReadonlyArray<string>) => texts.flatMap((text) => Message.decode(Buffer.from(text)) ?? [])
+
+  it("few ids go one by one, many share their messages, and all are read in their order", () => {
+    const many = Array.from({ length: 1_000 }, Ids.jobId)
+    for (const count of [0, 1, 64, 100, 127, 128, 500, 1_000]) {
+      const sent = many.slice(0, count)
+      const packed = Message.pack(sent)
+      assert.deepStrictEqual(read(packed), sent)
+      assert.isAtLeast(packed.length, Math.min(count, 63))
+    }
+    assert.deepStrictEqual(Message.pack(many.slice(0, 2)), [`1:${many[0]}`, `1:${many[1]}`])
+    assert.strictEqual(Message.pack(many).length, Math.ceil(1_000 / 15))
+  })
+})
+
 describe("Inbox", () => {
   const settle = (inbox: Inbox.Inbox) => {
     const delivery = inbox.take()
@@ -103,13 +119,52 @@ describe("Inbox", () => {
   it("skips what cannot be read, and counts it once", () => {
     const inbox = Inbox.make()
     inbox.assign([0])
-    const garbage = [null, Buffer.alloc(0), Buffer.from("{}"), Buffer.from(`2:${ids[0]}`), Buffer.alloc(38)]
-      .map((value, n) => ({ offset: String(n), value }))
-    assert.deepStrictEqual(inbox.admit(0, garbage), { admitted: 5, garbage: 5 })
+    const texts = ["", "{}", `2:${ids[0]}`, `3:${ids[0]}`, `1:${ids[0]},${ids[1]}`, "\0".repeat(38)]
+    const garbage = [null, ...texts.map((text) => Buffer.from(text))].map((value, n) => ({ offset: String(n), value }))
+    assert.deepStrictEqual(inbox.admit(0, garbage), { messages: 7, ids: 7, garbage: 7 })
     assert.isNull(inbox.take())
-    assert.deepStrictEqual(inbox.committable(), [{ partition: 0, offset: 5 }])
-    assert.deepStrictEqual(inbox.admit(0, [...garbage, ...messages(5, 1)]), { admitted: 6, garbage: 0 })
-    assert.deepStrictEqual(settle(inbox), [ids[5]!])
+    assert.deepStrictEqual(inbox.committable(), [{ partition: 0, offset: 7 }])
+    assert.deepStrictEqual(inbox.admit(0, [...garbage, ...messages(7, 1)]), { messages: 8, ids: 8, garbage: 0 })
+    assert.deepStrictEqual(settle(inbox), [ids[7]!])
+  })
+
+  it("acknowledges a message of several ids with the last of them, however often one is said to be done", () => {
+    const inbox = Inbox.make()
+    inbox.assign([0])
+    inbox.admit(0, [
+      { offset: "0", value: Buffer.from(Message.encode([ids[0]!, ids[1]!, ids[2]!])) },
+      ...messages(1, 1)
+    ])
+    const delivery = inbox.take()!
+    assert.deepStrictEqual(delivery.ids, [ids[0]!, ids[1]!, ids[2]!])
+    for (const done of [[ids[1]!, ids[1]!], [ids[1]!], [ids[2]!]]) {
+      Effect.runSync(delivery.acknowledge(done))
+      assert.deepStrictEqual(inbox.committable(), [])
+    }
+    Effect.runSync(delivery.acknowledge([ids[0]!]))
+    assert.deepStrictEqual(inbox.committable(), [{ partition: 0, offset: 2 }])
+  })
+
+  it("a message of several ids is done with the last of them where deliveries divide it, and where it comes again", () => {
+    const inbox = Inbox.make()
+    inbox.assign([0])
+    const many = Array.from({ length: 70 }, Ids.jobId)
+    const message = (from: number, to: number, offset: number) => ({
+      offset: String(offset),
+      value: Buffer.from(Message.encode([many[from]!, ...many.slice(from + 1, to)]))
+    })
+    const all = [message(0, 40, 0), message(40, 70, 1)]
+    assert.deepStrictEqual(inbox.admit(0, all), { messages: 2, ids: 70, garbage: 0 })
+    const [first, second] = [inbox.take()!, inbox.take()!]
+    assert.deepStrictEqual([...first.ids, ...second.ids], many)
+    Effect.runSync(first.acknowledge(first.ids))
+    inbox.assign([0])
+    assert.deepStrictEqual(inbox.committable(), [])
+    inbox.admit(0, all)
+    assert.isNull(inbox.take())
+    assert.deepStrictEqual(inbox.committable(), [{ partition: 0, offset: 1 }])
+    Effect.runSync(second.acknowledge(second.ids))
+    assert.deepStrictEqual(inbox.committable(), [{ partition: 0, offset: 2 }])
   })
 
   it("drops what it has fetched of a partition that is somebody else's now, and keeps the rest", () => {
@@ -143,7 +198,7 @@ describe("Inbox", () => {
     inbox.admit(0, messages(0, 1))
     const slow = inbox.take()!
     const fast = Array.from({ length: Inbox.uncommittedMax }, (_, n) => ({ offset: String(n + 1), value: null }))
-    assert.strictEqual(inbox.admit(0, fast).admitted, Inbox.uncommittedMax - 1)
+    assert.strictEqual(inbox.admit(0, fast).messages, Inbox.uncommittedMax - 1)
     assert.deepStrictEqual(inbox.full(), { pause: [0], resume: [] })
     assert.deepStrictEqual(inbox.full(), { pause: [], resume: [] })
     Effect.runSync(slow.acknowledge(slow.ids))
