@@ -109,6 +109,8 @@ export interface ClaimRequest {
   readonly bytes: number
   /** Only jobs that have been ready for longer than this. */
   readonly readyForMs?: number
+  /** Nobody said that there is a job: look first, where that costs less than a claim that brings nothing. */
+  readonly glance?: boolean
   /** Queues with a limit, and how many more jobs of each there is room for; absent or empty: none has one. */
   readonly rooms?: ReadonlyArray<{ readonly queue: Queue; readonly room: number }>
 }

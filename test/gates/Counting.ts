@@ -149,6 +149,33 @@ export const work = (
     ).pipe(Effect.provide(pool))
   })
 
+/** What a worker sends that has worked off everything, in so many seconds. */
+export const idle = (seconds: number) =>
+  Effect.gen(function*() {
+    const counter = yield* Counter
+    const store = yield* JobStore
+    const pool = WorkerPool.layer.pipe(
+      Layer.provide(Handlers.layer({ [type]: () => undefined })),
+      Layer.provide(WorkerConfig.layer({ name: "worker-0123456789abcdef" }))
+    )
+    return yield* Effect.gen(function*() {
+      yield* eventually(
+        "the backlog is worked off",
+        Effect.map(store.counts, ({ byState }) => byState.pending + byState.running + byState.failed === 0)
+      )
+      // Its ending is told with the next look.
+      yield* Effect.sleep("2 seconds")
+      const before = { ...counter }
+      yield* Effect.sleep(`${seconds} seconds`)
+      return {
+        submit: counter.submit - before.submit,
+        claim: counter.claim - before.claim,
+        settle: counter.settle - before.settle,
+        other: counter.other - before.other
+      }
+    }).pipe(Effect.provide(pool))
+  })
+
 /** Transactions that wrote, and bytes of WAL, so far. */
 export const written = Effect.gen(function*() {
   const database = yield* Database.Database

@@ -46,6 +46,19 @@ it.layer(Counting.layer, { excludeTestServices: true, timeout: "60 seconds" })("
     90_000
   )
 
+  it.effect("costs an idle worker no claim, and little more than a statement a second", () =>
+    Effect.gen(function*() {
+      const counter = yield* Counting.Counter
+      yield* Counting.submit(1, 1)
+      const seconds = 6
+      const sent = yield* Counting.idle(seconds)
+      assert.strictEqual(sent.submit + sent.claim + sent.settle, 0, "statements that claim")
+      // A look about once a second, the limits of queues every five, and who it is every fifteen.
+      assert.isAtMost(sent.other, Math.ceil(seconds / 0.75) + 5, "statements of an idle worker")
+      assert.isAtLeast(sent.other, seconds / 1.25 - 1)
+      assert.isAbove(counter.claim, 0)
+    }).pipe(Effect.provide(Layer.provideMerge(Counting.ports(), Counting.postgresPorts))))
+
   it.effect("in a batch of a thousand costs a thousandth of a statement", () =>
     Effect.gen(function*() {
       const counter = yield* Counting.Counter

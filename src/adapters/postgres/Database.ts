@@ -15,10 +15,19 @@ import { Cause, Context, Effect, Exit, Fiber, Layer, type Queue, type Redacted, 
 import { SqlError } from "effect/sql"
 
 /**
- * `hot`: submit, claim, settle. `vital`: heartbeats and the lease register. `read`: readers, people and chores.
- * `handler`: transactions that handlers take part in.
+ * `hot`: submit, claim, settle. `quick`: the same of a few jobs, by plans that are made once. `vital`: heartbeats and
+ * the lease register. `read`: readers, people and chores. `handler`: transactions that handlers take part in.
  */
-export type Lane = "hot" | "vital" | "read" | "handler"
+export type Lane = "hot" | "quick" | "vital" | "read" | "handler"
+
+/**
+ * Jobs of a statement of the lane `quick`, at most. To plan one costs Postgres more than to run it; but a kept plan does
+ * not know how many jobs there are, and compares each with each.
+ */
+export const few = 64
+
+/** The lane for a statement about so many jobs. */
+export const laneFor = (jobs: number): Lane => jobs <= few ? "quick" : "hot"
 
 const Kind = Schema.Literals([
   /** No answer, or none in time, or not now. Whether it took effect is not known. */
@@ -123,7 +132,7 @@ export class Database extends Context.Service<Database, {
 
 export interface Config {
   readonly url: Redacted.Redacted
-  /** Connections for `hot`. */
+  /** Connections for `hot`, and as many for `quick`. */
   readonly storePool?: number
   /** Connections for `handler`. */
   readonly handlerPool?: number
@@ -144,8 +153,15 @@ export const lockTimeoutMs = 250
 /** What the client waits beyond the server's own timeout, so that the server's answer is the one that counts. */
 const graceMs = 500
 
+const hotSettings = (config: Config): LaneSettings => ({
+  connections: config.storePool ?? 4,
+  statementMs: config.hotTimeoutMs ?? 3_000,
+  idleInTransactionMs: 1_000
+})
+
 const laneSettings = (config: Config): Record<Lane, LaneSettings> => ({
-  hot: { connections: config.storePool ?? 4, statementMs: config.hotTimeoutMs ?? 3_000, idleInTransactionMs: 1_000 },
+  hot: hotSettings(config),
+  quick: hotSettings(config),
   vital: { connections: 2, statementMs: 1_000, idleInTransactionMs: 1_000 },
   read: { connections: 2, statementMs: 4_000, idleInTransactionMs: 1_000 },
   handler: { connections: config.handlerPool ?? 3, statementMs: 10_000, idleInTransactionMs: 10_000 }
@@ -169,12 +185,22 @@ export const connectionOptions = (
  */
 const indexed = { enable_seqscan: "off", enable_bitmapscan: "off", random_page_cost: "1.1" }
 
+/**
+ * A plan that was made while the tables were empty must do in full ones: whatever finds jobs does so one by one, and
+ * nothing is hashed or sorted for it beforehand.
+ */
+const kept = { ...indexed, enable_hashjoin: "off", enable_mergejoin: "off", enable_sort: "off" }
+
+const planning = (lane: Lane): Record<string, string> =>
+  lane === "quick"
+    ? { plan_cache_mode: "force_generic_plan", ...kept }
+    // A plan that was kept from a table of a few jobs joins a thousand with a thousand one by one.
+    : { plan_cache_mode: "force_custom_plan", ...(lane === "hot" ? indexed : {}) }
+
 const laneParameters = (lane: Lane, settings: LaneSettings): Record<string, string> => ({
   // The cost of a walk over an index of unknown size starts the compiler, which takes longer than the claim.
   jit: "off",
-  // A plan that was kept from a table of a few jobs joins a thousand with a thousand one by one.
-  plan_cache_mode: "force_custom_plan",
-  ...(lane === "hot" ? indexed : {}),
+  ...planning(lane),
   statement_timeout: String(settings.statementMs),
   lock_timeout: String(lockTimeoutMs),
   idle_in_transaction_session_timeout: String(settings.idleInTransactionMs),
@@ -245,6 +271,7 @@ const make = Effect.fnUntraced(function*(config: Config) {
     }))
   const pools: Record<Lane, PgPool.PgPool> = {
     hot: yield* pool("hot"),
+    quick: yield* pool("quick"),
     vital: yield* pool("vital"),
     read: yield* pool("read"),
     handler: yield* pool("handler")

@@ -115,7 +115,7 @@ const server = (facts: PostgresFacts): ReadonlyArray<Finding> => {
       "postgres",
       "connections",
       `${facts.connections} of ${max} connections are in use`,
-      "Raise max_connections, or run fewer processes: each takes up to 12."
+      "Raise max_connections, or run fewer processes: each takes up to 16."
     ))
   } else {
     findings.push(good("postgres", "connections", `${facts.connections} of ${max} connections are in use`))

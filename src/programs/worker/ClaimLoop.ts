@@ -41,8 +41,15 @@ const quietMs = 500
 const readyForMs = 1_000
 /** Delivered ids that one claim asks about, at most. */
 const askMax = 1_000
-/** A full worker looks up this often, to say that it is well. */
+/**
+ * Jobs that a claim asks for where few are expected: a store answers that sooner. Whoever gets them all goes on at once,
+ * with all there is room for.
+ */
+export const fewMax = 64
+/** A full worker looks up this often, to say that it is well, */
 const lookUpMs = 1_000
+/** and one that looks for work less often than this. */
+const idleMs = 5_000
 
 export interface ClaimLoop {
   /** Something became ready: claim at once. */
@@ -87,8 +94,10 @@ export const make = (options: {
   let underWay: ReturnType<ClaimLoop["underWay"]> = null
   /** Woken since the last claim was sent. */
   let woken = true
-  /** The last claim took all there was room for: there is probably more. */
+  /** The last claim took all that it asked for: there is probably more. */
   let hungry = false
+  /** The last one in order brought so many that the next may bring more than a few. */
+  let many = false
   let lastClaimMs = Number.NEGATIVE_INFINITY
   let lastOrderedMs = Number.NEGATIVE_INFINITY
   /** When a claim in order last asked for a job that starts at once. */
@@ -143,7 +152,7 @@ export const make = (options: {
       }
       break
     }
-    leases.doubtful.set(lease, { sinceMs: lostMs, leaseMs: options.leaseMs })
+    leases.doubt(lease, lostMs, options.leaseMs)
     return []
   })
 
@@ -183,6 +192,8 @@ export const make = (options: {
   }
 
   const claimOrdered = Effect.fnUntraced(function*(room: Room, onlyReadyForMs: number | null) {
+    const glance = !woken && !hungry
+    const limit = hungry || many ? room.want : Math.min(room.want, fewMax)
     woken = false
     lastOrderedMs = now()
     if (room.free > 0) {
@@ -192,7 +203,8 @@ export const make = (options: {
     const { answer, jobs } = yield* ask(
       (lease) =>
         store.claim({
-          ...request(lease, room, room.want, rooms),
+          ...request(lease, room, limit, rooms),
+          ...(glance ? { glance } : {}),
           ...(onlyReadyForMs === null ? {} : { readyForMs: onlyReadyForMs })
         }),
       (answer) => answer,
@@ -203,7 +215,8 @@ export const make = (options: {
     }
     // A suspect is left behind by a claim that begins with another job, and nobody is woken for it a second time.
     const someLeft = jobs.length > 0 && now() - lossSeenMs < 2 * options.leaseMs
-    hungry = answer === null || jobs.length >= room.want || someLeft || (jobs.length > 1 && isLarge(jobs))
+    many = jobs.length >= fewMax / 2
+    hungry = answer === null || jobs.length >= limit || someLeft || (jobs.length > 1 && isLarge(jobs))
     limits.claimed(rooms, answer === null ? null : jobs, !hungry && onlyReadyForMs === null)
     nextPollMs = now() + pollMs * (0.75 + (yield* Random.next) / 2)
   })
@@ -291,7 +304,7 @@ export const make = (options: {
       yield* claimOrdered(room, lastMs === null ? null : readyForMs)
       return 0
     }
-    return Math.max(1, Math.min(lookUpMs, nextPollMs - atMs, lastMs === null ? lookUpMs : quietMs))
+    return Math.max(1, Math.min(idleMs, nextPollMs - atMs, lastMs === null ? idleMs : quietMs))
   })
 
   return {

@@ -25,6 +25,9 @@ import type { HeldJob, HeldLease, Leases } from "./Leases.ts"
 import * as Outage from "./Outage.ts"
 import type { Slots } from "./Slots.ts"
 
+/** Without anything to renew a heartbeat only says that it is well. */
+const idleMs = 5_000
+
 export interface Heartbeat {
   /** A lease past its length: interrupts what runs under it. */
   readonly expire: (lease: HeldLease) => void
@@ -269,6 +272,10 @@ export const make = (options: {
         yield* Effect.catchCause(beat, (cause) => Effect.logError("a heartbeat broke", cause))
         // At a fixed rate, but never catching up on beats that a frozen process missed.
         nextMs = Math.max(nextMs + everyMs, now())
+        if (!leases.tended()) {
+          yield* leases.toTend.wait(Math.max(everyMs, idleMs))
+          nextMs = leases.tended() ? now() + everyMs : now()
+        }
         yield* Effect.sleep(Math.max(1, Math.ceil(nextMs - now())))
       }
     }),

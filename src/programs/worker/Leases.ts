@@ -57,13 +57,22 @@ export interface Leases {
   readonly forget: (held: HeldJob) => void
   /** Said when a lease was adopted. */
   readonly adopted: Signal.Signal
+  /** Said when there is something for the heartbeat to tend. */
+  readonly toTend: Signal.Signal
+  /** Whether there is: otherwise a heartbeat does nothing. */
+  readonly tended: () => boolean
+  /** Said when a lease has ended. */
+  readonly someEnded: Signal.Signal
   /** Said when enough leases have ended to be worth a statement. */
   readonly manyEnded: Signal.Signal
+  /** How many have ended that the store was not told about. */
+  readonly ended: () => number
   readonly takeEnded: () => ReadonlyArray<Ended>
   /** Brings back what could not be told to the store. Bounded: what is dropped is reaped without a loss. */
   readonly bringBack: (ended: ReadonlyArray<Ended>) => void
   /** Claims whose answer was lost, to be abandoned with each heartbeat for one length of the lease. */
   readonly doubtful: Map<LeaseId, { readonly sinceMs: number; readonly leaseMs: number }>
+  readonly doubt: (lease: LeaseId, sinceMs: number, leaseMs: number) => void
 }
 
 const endedMany = 64
@@ -75,7 +84,10 @@ export const make = (options: {
 }): Leases => {
   const byId = new Map<LeaseId, HeldLease>()
   const adopted = Signal.make()
+  const toTend = Signal.make()
+  const someEnded = Signal.make()
   const manyEnded = Signal.make()
+  const doubtful: Leases["doubtful"] = new Map()
   let ended: Array<Ended> = []
 
   const closeIfEmpty = (lease: HeldLease) => {
@@ -83,6 +95,9 @@ export const make = (options: {
       return
     }
     ended.push({ id: lease.id, registered: lease.registration !== "fresh", gone: lease.state === "gone" })
+    if (ended.length === 1) {
+      someEnded.notify()
+    }
     if (ended.length >= endedMany) {
       manyEnded.notify()
     }
@@ -106,6 +121,7 @@ export const make = (options: {
       }
       byId.set(id, lease)
       adopted.notify()
+      toTend.notify()
       return lease
     },
     forget: (held) => {
@@ -115,7 +131,11 @@ export const make = (options: {
       }
     },
     adopted,
+    toTend,
+    tended: () => byId.size + doubtful.size > 0,
+    someEnded,
     manyEnded,
+    ended: () => ended.length,
     takeEnded: () => {
       const taken = ended
       ended = []
@@ -124,6 +144,10 @@ export const make = (options: {
     bringBack: (back) => {
       ended = [...ended, ...back].slice(0, endedMax)
     },
-    doubtful: new Map()
+    doubtful,
+    doubt: (lease, sinceMs, leaseMs) => {
+      doubtful.set(lease, { sinceMs, leaseMs })
+      toTend.notify()
+    }
   }
 }

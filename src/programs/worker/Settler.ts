@@ -42,7 +42,9 @@ export const keptBytesMax = 64 * 1_048_576
 const flightsMax = 2
 /** A second statement is worth its while from here. */
 const secondFlightFrom = 500
-const idleMs = 1_000
+const lookUpMs = 1_000
+/** With nothing to write it only says that it is well. */
+const idleMs = 5_000
 
 /** Looked up where no outcome counts retries: what it means does not depend on the job. */
 const nobody = { attempts: 0, maxAttempts: 1, backoff: { kind: "fixed", delay_ms: 0 } } as const
@@ -218,7 +220,7 @@ export const make = (options: {
         })
       }
     }
-    let nextMs = idleMs
+    let nextMs = kept === 0 ? idleMs : lookUpMs
     for (const entry of alone) {
       nextMs = Math.min(nextMs, Math.max(1, entry.notBeforeMs - now()))
     }

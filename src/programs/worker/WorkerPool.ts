@@ -283,9 +283,14 @@ const make = Effect.gen(function*() {
   })
 
   const ending = Effect.gen(function*() {
+    let left = false
     while (true) {
+      if (!left) {
+        yield* leases.someEnded.wait(Number.POSITIVE_INFINITY)
+      }
       yield* leases.manyEnded.wait(Math.min(everyMs, 1_000))
       yield* endLeases(2_000)
+      left = leases.ended() > 0
     }
   })
 
@@ -353,7 +358,7 @@ const make = Effect.gen(function*() {
     ], { concurrency: 2, discard: true })
     const underWay = claims.underWay()
     if (underWay !== null) {
-      leases.doubtful.set(underWay.lease, { sinceMs: now(), leaseMs })
+      leases.doubt(underWay.lease, now(), leaseMs)
     }
     slots.stopAll("the process stops")
     yield* awaitIdle(Slots.graceMs)

@@ -3,7 +3,7 @@ import { assert, it } from "@effect/vitest"
 import { Effect, Layer } from "effect"
 import * as Database from "../../../src/adapters/postgres/Database.ts"
 import * as JobStorePostgres from "../../../src/adapters/postgres/JobStorePostgres.ts"
-import { claim } from "../../../src/adapters/postgres/store/ClaimSql.ts"
+import { claim, glance } from "../../../src/adapters/postgres/store/ClaimSql.ts"
 import * as SettleSql from "../../../src/adapters/postgres/store/SettleSql.ts"
 import { queueDefault } from "../../../src/domain/Job.ts"
 import { JobStore } from "../../../src/ports/JobStore.ts"
@@ -112,7 +112,83 @@ it.layer(Layer.provideMerge(storeLayer, Postgres.layer), { excludeTestServices: 
   }
 )
 
+const settles = SettleSql.make({ wake: false, keyTtlMs: 1 })
+
 it.layer(Postgres.layer, { excludeTestServices: true, timeout: "60 seconds" })("JobStorePostgres: kept plans", (it) => {
+  it.effect("the plans of statements about a few jobs, made for empty tables, find them one by one in full ones", () =>
+    Effect.gen(function*() {
+      const database = yield* Database.Database
+      yield* Rows.query(`ALTER TABLE deadman.job SET (autovacuum_enabled = false)`)
+      yield* Rows.query(`ALTER TABLE deadman.body SET (autovacuum_enabled = false)`)
+      const route = yield* Rows.route("few")
+      yield* database.transaction("quick", (session) =>
+        Effect.gen(function*() {
+          yield* session.query(`PREPARE few_claim AS ${claim}`)
+          yield* session.query(`PREPARE few_glance AS ${glance}`)
+          yield* session.query(`PREPARE few_settle AS ${settles.few.completed}`)
+          yield* session.query(`PREPARE few_fail AS ${settles.few.any}`)
+          const claiming = (lease: string) =>
+            `few_claim('${lease}', 5000, 'ada', '{few,nobody}', NULL, 64, 1e9, 1000, -9223372036854775808, NULL)`
+          const glancing = `few_glance('{few,nobody}', NULL)`
+          const nothing = Array.from({ length: 3 }, () => "'{}'").join(",")
+          const failing = (claims: string, n: number, fill: (value: string) => string) =>
+            `few_fail(${claims}, ${
+              ["1", "NULL", "1000", "NULL", "oops", "oops", "false"].map((value) => n === 0 ? "'{}'" : fill(value))
+                .join(
+                  ","
+                )
+            })`
+          yield* session.query(`EXECUTE ${claiming(crypto.randomUUID())}`)
+          yield* session.query(`EXECUTE ${glancing}`)
+          yield* session.query(`EXECUTE few_settle(${nothing})`)
+          yield* session.query(`EXECUTE ${failing(nothing, 0, String)}`)
+          yield* session.query(
+            `WITH x AS MATERIALIZED (SELECT gen_random_uuid() AS id, n FROM generate_series(1, 20000) n),
+                  b AS (INSERT INTO deadman.body (id, payload, created_at_ms, max_attempts) SELECT id, '1', n, 10 FROM x)
+             INSERT INTO deadman.job (id, run_at_ms, rank, route, bytes) SELECT id, n, n, $1::int, 1 FROM x`,
+            [route]
+          )
+          const explain = Effect.fnUntraced(function*(call: string, buffersMax: number) {
+            const [row] = yield* session.query<{ readonly "QUERY PLAN": ReadonlyArray<{ readonly Plan: Plan }> }>(
+              `EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) EXECUTE ${call}`
+            )
+            const plan = row!["QUERY PLAN"][0]!.Plan
+            assert.isAtMost(plan["Shared Hit Blocks"] + plan["Shared Read Blocks"], buffersMax, call.slice(0, 12))
+            for (const node of nodesOf(plan)) {
+              assert.isFalse(
+                /^(job|body)$/.test(node["Relation Name"] ?? "") && /^(Seq|Bitmap Heap) Scan$/.test(node["Node Type"]),
+                `${node["Node Type"]} of ${node["Relation Name"]}: the plan walks the table`
+              )
+            }
+          })
+          yield* explain(glancing, 20)
+          const take = Effect.fnUntraced(function*() {
+            const lease = crypto.randomUUID()
+            yield* explain(claiming(lease), 3_000)
+            const rows = yield* session.query<{ id: string }>(
+              `SELECT id FROM deadman.job WHERE lease = $1::uuid`,
+              [lease]
+            )
+            assert.lengthOf(rows, 64)
+            const list = (each: (id: string) => string) => `'{${rows.map(({ id }) => each(id)).join(",")}}'`
+            return { list, claims: `${list((id) => id)}, ${list(() => "1")}, ${list(() => lease)}` }
+          })
+          yield* explain(`few_settle(${(yield* take()).claims})`, 2_000)
+          const { claims, list } = yield* take()
+          yield* explain(failing(claims, 64, (value) => list(() => value)), 4_000)
+          const kept = yield* session.query<{ name: string; generic: number; custom: number }>(
+            `SELECT name, generic_plans::int AS generic, custom_plans::int AS custom FROM pg_prepared_statements
+             WHERE name LIKE 'few%' ORDER BY name`
+          )
+          assert.deepStrictEqual(kept, [
+            { name: "few_claim", generic: 3, custom: 0 },
+            { name: "few_fail", generic: 2, custom: 0 },
+            { name: "few_glance", generic: 2, custom: 0 },
+            { name: "few_settle", generic: 2, custom: 0 }
+          ])
+        }), { deadlineMs: 30_000 })
+    }))
+
   it.effect("a plan that was made for empty tables finds jobs one by one in full ones", () =>
     Effect.gen(function*() {
       const database = yield* Database.Database
@@ -121,7 +197,7 @@ it.layer(Postgres.layer, { excludeTestServices: true, timeout: "60 seconds" })("
       const nodes = yield* database.transaction("hot", (session) =>
         Effect.gen(function*() {
           yield* session.query(`PREPARE kept_claim AS ${claim}`)
-          yield* session.query(`PREPARE kept_settle AS ${SettleSql.make({ wake: false, keyTtlMs: 1 }).completed}`)
+          yield* session.query(`PREPARE kept_settle AS ${settles.many.completed}`)
           const taken = (lease: string) =>
             `kept_claim('${lease}', 5000, 'ada', '{kept,nobody}', NULL, 500, 1e9, 1000, -9223372036854775808, NULL)`
           yield* session.query(`EXECUTE ${taken(crypto.randomUUID())}`)
@@ -154,6 +230,57 @@ it.layer(Postgres.layer, { excludeTestServices: true, timeout: "60 seconds" })("
           `${node["Node Type"]} of ${node["Relation Name"]}: the plan walks the table`
         )
       }
+    }))
+})
+
+it.layer(Postgres.layer, { excludeTestServices: true })("JobStorePostgres: planning", (it) => {
+  it.effect("what a job costs that comes alone is planned once a connection, and what a thousand cost each time", () =>
+    Effect.gen(function*() {
+      const url = yield* Postgres.Url
+      yield* Effect.gen(function*() {
+        const store = yield* JobStore
+        const database = yield* Database.Database
+        const type = yield* Jobs.freshType
+        const run = Effect.fnUntraced(function*(count: number, glances: boolean) {
+          yield* store.submit(yield* Jobs.jobs(count, { type }), { atomic: false })
+          const lease = yield* Jobs.freshLease
+          const taken = yield* store.claim({
+            lease,
+            leaseMs: 5_000,
+            worker: "ada",
+            types: [type],
+            limit: count,
+            freeSlots: count,
+            bytes: 1e9,
+            glance: glances
+          })
+          assert.lengthOf(taken, count)
+          yield* store.settle(taken.map((job) => settlement(claimOf(lease, job), "complete", { result: null })))
+        })
+        // The first submit of a type makes its route.
+        yield* run(1, false)
+        yield* Effect.forEach([1, 2, 3], () => run(1, true), { discard: true })
+        yield* run(300, false)
+        yield* run(300, false)
+        const planned = (lane: Database.Lane) =>
+          Effect.map(
+            database.query<{ calls: number; custom: number }>(
+              lane,
+              `SELECT (generic_plans + custom_plans)::int AS calls, custom_plans::int AS custom
+               FROM pg_prepared_statements
+               WHERE statement ~ 'INSERT INTO deadman.job |INSERT INTO deadman.lease |SELECT EXISTS|SET state '
+                 AND statement !~ 'pg_prepared_statements'
+               ORDER BY calls`
+            ),
+            (rows) => rows.map(({ calls, custom }) => [calls, custom])
+          )
+        assert.deepStrictEqual(
+          yield* planned("quick"),
+          [[3, 0], [4, 0], [4, 0], [5, 0]],
+          "glances, claims, settles, submits"
+        )
+        assert.deepStrictEqual(yield* planned("hot"), [[2, 2], [2, 2], [2, 2]])
+      }).pipe(Effect.provide(Layer.provideMerge(storeLayer, Database.layer({ url, storePool: 1 }))))
     }))
 })
 

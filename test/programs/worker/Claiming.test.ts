@@ -46,6 +46,32 @@ describe("ClaimLoop", () => {
       assert.strictEqual((yield* world.job(id)).state, "completed")
     }))
 
+  it.effect("looking glances first, and who was woken asks for a few at once and goes on while it gets all of them", () =>
+    Effect.gen(function*() {
+      const world = yield* make()
+      // Only a worker that has measured quick runs claims ahead.
+      yield* world.start({ noop: () => undefined })
+      yield* world.submit("noop")
+      yield* pass(3_000)
+      assert.isTrue(claims(world).slice(2).every(({ glance }) => glance === true))
+      for (
+        const [count, limits] of [[1, [64]], [100, [64, 1_000]], [40, [1_000]], [1, [1_000]], [31, [64]], [1, [
+          64
+        ]]] as const
+      ) {
+        const before = claims(world).length
+        const jobs = yield* Effect.forEach(
+          Array.from({ length: count }),
+          () => Jobs.job({ type: JobType.make("noop") })
+        )
+        yield* world.store.submit(jobs, { atomic: false })
+        yield* world.transport.wake([{ _tag: "Ready" }])
+        yield* pass(200)
+        const asked = claims(world).slice(before).filter(({ glance }) => glance !== true)
+        assert.deepStrictEqual(asked.map(({ limit }) => limit), [...limits], `${count} jobs`)
+      }
+    }))
+
   it.effect("a full worker asks for nothing, and takes no more than it has slots for", () =>
     Effect.gen(function*() {
       const world = yield* make()

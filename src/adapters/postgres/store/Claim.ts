@@ -11,7 +11,7 @@ import { suspectLosses } from "../../../domain/Claim.ts"
 import type { Queue } from "../../../domain/Job.ts"
 import type { JobId } from "../../../domain/JobId.ts"
 import { claimedToken, type ClaimRequest, type JobStore } from "../../../ports/JobStore.ts"
-import { type Database, ints, long, texts, uuids } from "../Database.ts"
+import { type Database, ints, laneFor, long, texts, uuids } from "../Database.ts"
 import * as Sql from "./ClaimSql.ts"
 import { orUnavailable, toClaimedJob } from "./Rows.ts"
 
@@ -53,8 +53,19 @@ const parameters = (request: ClaimRequest): ReadonlyArray<unknown> => [
 export const make = (db: Database["Service"]): Pick<JobStore["Service"], "claim" | "claimIds" | "recall"> => {
   const starts = new Map<string, Start>()
 
+  /** Whether there is anything to claim, or what looks like it. */
+  const glance = (request: ClaimRequest) =>
+    db.query<Sql.GlancedRow>("quick", Sql.glance, [
+      texts(request.types),
+      request.queues === undefined ? null : texts(request.queues)
+    ], { deadlineMs: deadlineMs(request) }).pipe(
+      Effect.map(([row]) => row?.ready === true),
+      orUnavailable("claim")
+    )
+
   const claim: JobStore["Service"]["claim"] = Effect.fnUntraced(function*(request) {
     if (request.limit <= 0 || request.types.length === 0) return []
+    if (request.glance === true && !(yield* glance(request))) return []
     const routes = `${request.types.join(" ")}|${request.queues?.join(" ") ?? "*"}`
     const nanos = yield* Clock.monotonicTimeNanos
     const rooms = request.rooms ?? []
@@ -63,7 +74,8 @@ export const make = (db: Database["Service"]): Pick<JobStore["Service"], "claim"
     const walks = request.readyForMs !== undefined || rooms.length > 0
     const known = walks ? undefined : starts.get(routes)
     const start = known !== undefined && nanos - known.walkedNanos < fullWalkEveryNanos ? known : null
-    const rows = yield* db.query<Sql.RankedRow>("hot", rooms.length > 0 ? Sql.claimWithRooms : Sql.claim, [
+    const lane = laneFor(request.limit)
+    const rows = yield* db.query<Sql.RankedRow>(lane, rooms.length > 0 ? Sql.claimWithRooms : Sql.claim, [
       ...parameters(request),
       start?.rank ?? rankMin,
       request.readyForMs === undefined ? null : String(request.readyForMs),
@@ -89,7 +101,8 @@ export const make = (db: Database["Service"]): Pick<JobStore["Service"], "claim"
       if (request.limit <= 0 || request.types.length === 0 || request.ids.length === 0) {
         return { claimed: [], notYetDue: [], inOrder: [], left: [] }
       }
-      const rows = yield* db.query<Sql.RankedRow>("hot", Sql.claimIds, [
+      const lane = laneFor(request.ids.length)
+      const rows = yield* db.query<Sql.RankedRow>(lane, Sql.claimIds, [
         ...parameters(request),
         uuids(request.ids),
         limited(request)

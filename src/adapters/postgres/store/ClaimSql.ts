@@ -141,6 +141,23 @@ const taken = `SELECT ${claimedColumns}, e.rank::float8 AS rank
   FROM u j JOIN e ON e.id = j.id JOIN r ON r.id = j.route CROSS JOIN ${bodyOf("j")}
   ORDER BY e.rank, e.id`
 
+export interface GlancedRow {
+  readonly ready: boolean
+}
+
+/** $1 types, $2 queues or null. Past entries that are dead but not cleaned, and nothing else. */
+export const glance = `SELECT EXISTS (
+    SELECT 1 FROM deadman.route r
+    CROSS JOIN LATERAL (
+      SELECT 1 FROM deadman.job q
+      WHERE (q.route, q.rank) >= (r.id, -9223372036854775808) AND (q.route, q.rank) <= (r.id, 9223372036854775807)
+        AND q.rank IS NOT NULL
+      ORDER BY q.route, q.rank, q.id
+      LIMIT 1
+    ) f
+    WHERE r.type = ANY ($1::text[]) AND NOT r.paused AND ($2::text[] IS NULL OR r.queue = ANY ($2::text[]))
+  ) AS ready`
+
 export const claim = `WITH ${routes}, ${byRank}, ${taking} ${taken}`
 
 export const claimWithRooms = `WITH ${routesWithRooms}, ${byRankWithRooms}, ${taking} ${taken}`

@@ -8,7 +8,7 @@
 import { Effect } from "effect"
 import type { Settlement } from "../../../domain/Outcome.ts"
 import type { JobStore, Settled } from "../../../ports/JobStore.ts"
-import { bools, type Database, type DatabaseFailed, ints, longs, texts, uuids } from "../Database.ts"
+import { bools, type Database, type DatabaseFailed, ints, laneFor, longs, texts, uuids } from "../Database.ts"
 import { orUnavailable, type StoreOptions } from "./Rows.ts"
 import * as Sql from "./SettleSql.ts"
 
@@ -63,10 +63,13 @@ export const make = (db: Database["Service"], options: StoreOptions): Pick<JobSt
   const recorded: Settled = { _tag: "Settled", repeated: false }
   type Fates = Map<Settlement, Settled>
 
-  const write = (batch: ReadonlyArray<Settlement>, plain: boolean, careful: boolean) =>
-    plain
-      ? db.query<Sql.MissedRow>("hot", careful ? sql.completedCareful : sql.completed, claimsOf(batch))
-      : db.query<Sql.MissedRow>("hot", careful ? sql.anyCareful : sql.any, [...claimsOf(batch), ...outcomesOf(batch)])
+  const write = (batch: ReadonlyArray<Settlement>, plain: boolean, careful: boolean) => {
+    const lane = laneFor(batch.length)
+    const { any, anyCareful, completed, completedCareful } = lane === "quick" ? sql.few : sql.many
+    return plain
+      ? db.query<Sql.MissedRow>(lane, careful ? completedCareful : completed, claimsOf(batch))
+      : db.query<Sql.MissedRow>(lane, careful ? anyCareful : any, [...claimsOf(batch), ...outcomesOf(batch)])
+  }
 
   const attempt = (
     batch: ReadonlyArray<Settlement>,

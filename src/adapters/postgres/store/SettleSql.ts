@@ -12,6 +12,12 @@ export const stepCode = { complete: 0, fail: 1, die: 2, release: 3, again: 4 } a
 export const reasonCode = (reason: Settlement["reason"]): number | null =>
   reason === null ? null : deadReasons.indexOf(reason)
 
+/**
+ * `few`: its plan is kept, so that the rows must be found by their ids whatever the planner believed about the size of
+ * the table.
+ */
+export type Size = "few" | "many"
+
 /** The places, from 1, of the settlements that found no claim of theirs. */
 export interface MissedRow {
   readonly missed: ReadonlyArray<number> | null
@@ -31,9 +37,13 @@ const claims = (columns: string, careful: boolean) =>
       : ""
   }`
 
-const fence = (careful: boolean) =>
+const fence = (size: Size, careful: boolean) =>
   `WHERE j.id = x.id AND j.epoch = x.epoch AND j.lease = x.lease AND j.state = ${state.running}${
-    careful ? " AND j.id = ANY (ARRAY(SELECT c.id FROM c))" : ""
+    careful
+      ? " AND j.id = ANY (ARRAY(SELECT c.id FROM c))"
+      : size === "few"
+      ? " AND j.id = ANY (ARRAY(SELECT q.id FROM x q))"
+      : ""
   }`
 
 // Nearly always none, and then it costs two counts.
@@ -42,11 +52,11 @@ const missed = `SELECT CASE WHEN (SELECT count(*) FROM u) < (SELECT count(*) FRO
                        (SELECT count(*)::int FROM n) AS woken`
 
 /** Nothing but completions without a result: one column changes besides the state. $1 ids, $2 epochs, $3 leases. */
-const completed = (careful: boolean) =>
+const completed = (size: Size, careful: boolean) =>
   `WITH ${claims("unnest($1::uuid[], $2::int[], $3::uuid[]) WITH ORDINALITY AS x(id, epoch, lease, ord)", careful)},
    u AS (
      UPDATE deadman.job j SET state = ${state.completed}, finished_at_ms = x.now
-     FROM x ${fence(careful)}
+     FROM x ${fence(size, careful)}
      RETURNING x.ord, j.route
    ),
    ${
@@ -60,7 +70,7 @@ const completed = (careful: boolean) =>
    ${missed}`
 
 // $4 steps, $5 reasons, $6 delay_ms, $7 results, $8 names and $9 messages of failures, $10 recorded.
-const any = (careful: boolean, wake: boolean) =>
+const any = (size: Size, careful: boolean, wake: boolean) =>
   `WITH ${
     claims(
       `unnest($1::uuid[], $2::int[], $3::uuid[], $4::int[], $5::int[], $6::float8[], $7::text[], $8::text[],
@@ -92,7 +102,7 @@ const any = (careful: boolean, wake: boolean) =>
      FROM v x CROSS JOIN LATERAL (
        SELECT r.step_ms FROM deadman.job q JOIN deadman.route r ON r.id = q.route WHERE q.id = x.id LIMIT 1
      ) r
-     ${fence(careful)}
+     ${fence(size, careful)}
      RETURNING x.ord, j.id, j.route, j.state, j.attempts, j.epoch, j.worker, j.started_at_ms, x.step, x.now, x.due_ms,
                x.result, x.name, x.message, x.recorded
    ),
@@ -125,12 +135,14 @@ const any = (careful: boolean, wake: boolean) =>
   }
    ${missed}`
 
-export const make = (options: StoreOptions) => ({
-  completed: completed(false),
-  completedCareful: completed(true),
-  any: any(false, options.wake),
-  anyCareful: any(true, options.wake)
+const ofSize = (size: Size, { wake }: StoreOptions) => ({
+  completed: completed(size, false),
+  completedCareful: completed(size, true),
+  any: any(size, false, wake),
+  anyCareful: any(size, true, wake)
 })
+
+export const make = (options: StoreOptions) => ({ few: ofSize("few", options), many: ofSize("many", options) })
 
 export interface FoundRow {
   readonly ord: number

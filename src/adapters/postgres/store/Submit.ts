@@ -11,7 +11,17 @@ import { defaults } from "../../../domain/Backoff.ts"
 import type { NewJob } from "../../../domain/Job.ts"
 import type { JobId } from "../../../domain/JobId.ts"
 import type { JobStore, Submitted } from "../../../ports/JobStore.ts"
-import { type Database, DatabaseFailed, ints, longs, type Session, texts, uuids } from "../Database.ts"
+import {
+  type Database,
+  DatabaseFailed,
+  ints,
+  type Lane,
+  laneFor,
+  longs,
+  type Session,
+  texts,
+  uuids
+} from "../Database.ts"
 import { orUnavailable, type StoreOptions } from "./Rows.ts"
 import * as Sql from "./SubmitSql.ts"
 import * as Terms from "./SubmitTerms.ts"
@@ -72,8 +82,12 @@ export const make = (db: Db, options: StoreOptions): Pick<JobStore["Service"], "
   const termed = Terms.statement(options)
   const suspects = Suspects.make()
 
-  const query = <Row extends object>(session: Session | null, text: string, params: ReadonlyArray<unknown>) =>
-    session === null ? db.query<Row>("hot", text, params) : session.query<Row>(text, params)
+  const query = <Row extends object>(
+    session: Session | null,
+    text: string,
+    params: ReadonlyArray<unknown>,
+    lane: Lane = "hot"
+  ) => session === null ? db.query<Row>(lane, text, params) : session.query<Row>(text, params)
 
   // Not inside the flush's transaction: routes outlive it, and are sorted so that two processes cannot deadlock.
   const addRoutes = (jobs: ReadonlyArray<NewJob>) => {
@@ -97,7 +111,8 @@ export const make = (db: Db, options: StoreOptions): Pick<JobStore["Service"], "
       const [row] = yield* query<Sql.InsertedRow>(
         session,
         text,
-        lockMs === null ? parameters(rest) : [...parameters(rest), String(lockMs)]
+        lockMs === null ? parameters(rest) : [...parameters(rest), String(lockMs)],
+        laneFor(rest.length)
       )
       const there = new Set(row?.there ?? [])
       const routeless = new Set(row?.routeless ?? [])
