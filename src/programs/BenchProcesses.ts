@@ -12,6 +12,8 @@ import type { Report, Usage } from "./BenchHandlers.ts"
 const ticksPerSecond = 100
 const startWithin = "30 seconds"
 const stopWithin = "15 seconds"
+/** For a worker that is not needed any more to leave the group that it takes deliveries in: the next one would wait for it. */
+const leaveWithin = "3 seconds"
 
 // Both in dist, or the bench runs from its sources and the programs are the built ones.
 const here = dirname(fileURLToPath(import.meta.url))
@@ -69,6 +71,8 @@ const killed = (child: ChildProcess) =>
     }
   })
 
+const left = (child: ChildProcess) => Effect.andThen(Effect.sync(() => void child.kill("SIGTERM")), exited(child))
+
 type Env = Readonly<Record<string, string>>
 
 /** `probe` submits a job: a worker that has run one is up. */
@@ -80,7 +84,7 @@ export const worker = Effect.fnUntraced(function*(
     Effect.sync(() =>
       fork(join(programs, "worker.js"), [], { env, execArgv: [], stdio: ["ignore", "ignore", "inherit", "ipc"] })
     ),
-    killed
+    (child) => Effect.andThen(Effect.timeoutOption(left(child), leaveWithin), killed(child))
   )
   let report: Report = { handled: 0, lastMs: 0, latencies: [] }
   let latencies: Array<number> = []
@@ -122,10 +126,7 @@ export const worker = Effect.fnUntraced(function*(
     cpuMs: Effect.map(usage, ({ cpuMs }) => cpuMs),
     rssMb: Effect.map(usage, ({ rssMb }) => rssMb),
     kill: Effect.andThen(killed(child), exited(child)),
-    stop: Effect.andThen(
-      Effect.sync(() => void child.kill("SIGTERM")),
-      Effect.timeoutOption(exited(child), stopWithin)
-    )
+    stop: Effect.timeoutOption(left(child), stopWithin)
   }
 })
 

@@ -30,9 +30,10 @@ const familyMs = (pid) => {
   return sum
 }
 
-/** CPU of the whole Postgres and of Redis so far, in ms. */
+/** CPU of the whole Postgres, of Redis and of Kafka so far, in ms: of those that were started. */
 export const serverCpu = () =>
-  familyMs(Number(process.env.PEERS_POSTGRES_PID)) + (stat(Number(process.env.PEERS_REDIS_PID))?.own ?? 0)
+  familyMs(Number(process.env.PEERS_POSTGRES_PID)) +
+  [process.env.PEERS_REDIS_PID, process.env.PEERS_KAFKA_PID].reduce((sum, pid) => sum + (stat(pid)?.own ?? 0), 0)
 
 export const selfCpu = () => {
   const { system, user } = process.cpuUsage()

@@ -14,10 +14,12 @@ const spawnWorker = async () => {
     stdio: ["ignore", "ignore", "inherit", "ipc"],
     execArgv: []
   })
-  const state = { handled: 0, last: 0, end: null }
+  const state = { handled: 0, first: 0, last: 0, end: null }
   const waiting = new Map()
   child.on("message", (message) => {
-    if (message.kind === "handled") Object.assign(state, { handled: message.handled, last: message.last })
+    if (message.kind === "handled") {
+      Object.assign(state, { handled: message.handled, first: message.first, last: message.last })
+    }
     if (message.kind === "end") state.end = message
     waiting.get(message.kind)?.(message)
   })
@@ -78,6 +80,8 @@ const drain = async () => {
   const jobs = number("jobs", 20_000)
   const processes = number("processes", 1)
   const capMs = number("cap", 60) * 1_000
+  // Where some meet what is there as they start, everybody's time counts from the first job.
+  const fromFirst = options.from === "first"
   await system.reset(mode)
   const workers = []
   // Deadman's are started first: they wait until they are told to go. The others begin at `start`.
@@ -100,14 +104,57 @@ const drain = async () => {
     await sleep(2)
   }
   ended = now()
+  const messages = await system.acknowledged?.()
+  const acknowledged = now()
   const done = handled()
   const used = serverCpu() - server
   const logged = await walBytes() - wal
   const ends = await Promise.all(workers.map((worker) => worker.stop()))
+  const began = fromFirst ? Math.min(...workers.map(({ state }) => state.first)) : start
+  const clients = ends.reduce((sum, { cpu, cpuOfJobs }) => sum + (fromFirst ? cpuOfJobs : cpu), 0)
+  emit({
+    "jobs/s": done / (ended - began) * 1_000,
+    ...(messages === undefined
+      ? {}
+      : { "acknowledged/s": done / (acknowledged - began) * 1_000, "messages/job": messages / done }),
+    ...perJob(Math.max(1, done), clients, used, logged),
+    "RSS MB": Math.max(...ends.map(({ rss }) => rss))
+  })
+}
+
+/** Submitters and a worker at once, until the store has nothing left. */
+const endToEnd = async () => {
+  const width = number("width", 64)
+  const jobs = number("jobs", 20_000)
+  await system.reset(mode)
+  const producer = await system.producer({ width, mode })
+  const worker = await spawnWorker()
+  await worker.ask({ kind: "go" }, "started")
+  await system.ready?.()
+  const warm = width * 16
+  await pool(width, warm, (n) => producer.add(payload(n)))
+  while (worker.state.handled < warm || await system.remaining() > 0) await sleep(20)
+  await settle()
+  const wal = await walBytes()
+  const server = serverCpu()
+  const client = selfCpu()
+  const { cpu } = await worker.ask({ kind: "usage" }, "usage")
+  const start = now()
+  await pool(width, jobs, (n) => producer.add(payload(n)))
+  const submitted = now()
+  while (worker.state.handled < warm + jobs && now() - start < 60_000) await sleep(3)
+  while (await system.remaining() > 0 && now() - start < 60_000) await sleep(2)
+  const ended = now()
+  const own = selfCpu() - client
+  const used = serverCpu() - server
+  const logged = await walBytes() - wal
+  const done = worker.state.handled - warm
+  const end = await worker.stop()
+  await producer.close()
   emit({
     "jobs/s": done / (ended - start) * 1_000,
-    ...perJob(Math.max(1, done), ends.reduce((sum, { cpu }) => sum + cpu, 0), used, logged),
-    "RSS MB": Math.max(...ends.map(({ rss }) => rss))
+    "submitted/s": jobs / (submitted - start) * 1_000,
+    ...perJob(Math.max(1, done), own + end.cpu - cpu, used, logged)
   })
 }
 
@@ -119,6 +166,7 @@ const pickUp = async () => {
   const producer = await system.producer({ width: 4, mode })
   const worker = await spawnWorker()
   await worker.ask({ kind: "go", reportEvery: 100 }, "started")
+  await system.ready?.()
   for (let n = 0; n < 20; n++) {
     await producer.add(payload(n))
     await sleep(20)
@@ -176,6 +224,6 @@ const idle = async () => {
   })
 }
 
-await { submit, drain, "pick-up": pickUp, idle }[scenario]()
+await { submit, drain, "end-to-end": endToEnd, "pick-up": pickUp, idle }[scenario]()
 await system.done()
 process.exit(0)

@@ -2,21 +2,23 @@
  * `npm start --prefix test/peers`: Deadman beside pg-boss, graphile-worker and BullMQ, in turn, in one run.
  *
  * `npm install --prefix test/peers` first. After `--`, `--rounds 3`, `--only submit,drain`, `--own http` and `--scale 0.2` make it shorter; `--write`
- * puts the tables into docs/benchmarks.md, between its markers. Postgres and Redis are started for the run and are
- * gone afterwards: the Postgres is the one that Deadman brings along, the Redis appends to its file every second.
+ * puts the tables into docs/benchmarks.md, between its markers. Postgres, and Redis and Kafka where a row asks for them,
+ * are started for the run and are gone afterwards: the Postgres is the one that Deadman brings along, the Redis appends
+ * to its file every second.
  */
 import { Effect, Option, Redacted } from "effect"
 import { execFileSync, spawn } from "node:child_process"
 import { readFileSync, writeFileSync } from "node:fs"
 import { cpus, loadavg, totalmem } from "node:os"
 import { parseArgs } from "node:util"
+import * as KafkaServer from "../support/KafkaServer.ts"
 import * as PostgresServer from "../support/PostgresServer.ts"
 import * as RedisServer from "../support/RedisServer.ts"
 
 const { values } = parseArgs({
   options: {
     rounds: { type: "string", default: "3" },
-    only: { type: "string", default: "submit,drain,drain-default,pick-up,idle" },
+    only: { type: "string", default: "submit,drain,drain-default,pick-up,idle,scale" },
     scale: { type: "string", default: "1" },
     seconds: { type: "string", default: "6" },
     "idle-seconds": { type: "string", default: "20" },
@@ -36,8 +38,8 @@ const each = (mode, options, systems = all) =>
   systems.map((system) => ({ system, mode: modeOf(system, mode), options: options(system) }))
 /** pg-boss without NOTIFY polls every two seconds: its pick-up is shown at its best. */
 const modeOf = (system, mode) =>
-  system === "deadman" ? "default" : mode === "notified" && system !== "pg-boss" ? "default" : mode
-const quick = (system) => system === "deadman" || system === "bullmq"
+  system.startsWith("deadman") ? "default" : mode === "notified" && system !== "pg-boss" ? "default" : mode
+const quick = (system) => system.startsWith("deadman") || system === "bullmq"
 
 const groups = [
   ...[64, 16, 1].map((width) =>
@@ -92,6 +94,36 @@ const groups = [
     ]),
     1
   ),
+  group(
+    "scale",
+    "Scale profile: single submits, 64 concurrent",
+    "submit",
+    each("default", () => [`jobs=${scaled(40_000)}`], ["deadman-scale", "deadman"])
+  ),
+  group(
+    "scale",
+    `Scale profile: drain of a full topic of ${
+      scaled(60_000).toLocaleString("en-GB")
+    }, from the first job; BullMQ tuned`,
+    "drain",
+    each("tuned", () => [`jobs=${scaled(60_000)}`, "from=first"], ["deadman-scale", "bullmq", "deadman"])
+  ),
+  group(
+    "scale",
+    "Scale profile: end to end, 64 submitters and one worker; BullMQ tuned",
+    "end-to-end",
+    each(
+      "tuned",
+      (system) => [`jobs=${scaled(system === "bullmq-postgres" ? 3_000 : 25_000)}`],
+      ["deadman-scale", "bullmq-postgres", "bullmq", "deadman"]
+    )
+  ),
+  group(
+    "scale",
+    "Scale profile: pick-up at 50/s",
+    "pick-up",
+    each("default", () => ["rate=50", `seconds=${values.seconds}`], ["deadman-scale", "deadman"])
+  ),
   group("idle", "Idle", "idle", each("default", () => [`seconds=${values["idle-seconds"]}`]), Math.min(rounds, 2))
 ].filter(({ suite }) => only.includes(suite))
 
@@ -136,7 +168,7 @@ const table = ({ rows, title }, samples) => {
   return [
     `**${title}**`,
     "",
-    `| | ${columns.join(" | ")} | Deadman ÷ it (${columns[0]}) |`,
+    `| | ${columns.join(" | ")} | ${rows[0].system} ÷ it (${columns[0]}) |`,
     `| --- |${" ---: |".repeat(columns.length + 1)}`,
     ...rows.map((row, index) =>
       `| ${row.system} | ${columns.map((column) => cell(index, column)).join(" | ")} | ${ratio(index)} |`
@@ -150,12 +182,20 @@ const versionOf = (name) =>
 const main = Effect.gen(function*() {
   execFileSync(process.execPath, [new URL("../../deploy/build.mjs", import.meta.url).pathname], { stdio: "inherit" })
   const postgres = yield* PostgresServer.start({ settings: { max_wal_size: "4GB" } })
-  const redis = yield* RedisServer.start({ settings: { appendonly: "yes", appendfsync: "everysec", save: "" } })
-  const env = {
-    PEERS_DATABASE_URL: Redacted.value(postgres.url),
-    PEERS_POSTGRES_PID: String(Option.getOrElse(yield* postgres.pid, () => 0)),
-    PEERS_REDIS_PORT: String(redis.port),
-    PEERS_REDIS_PID: String(Option.getOrElse(yield* redis.pid, () => 0))
+  const pidOf = ({ pid }) => Effect.map(pid, (pid) => String(Option.getOrElse(pid, () => 0)))
+  const env = { PEERS_DATABASE_URL: Redacted.value(postgres.url), PEERS_POSTGRES_PID: yield* pidOf(postgres) }
+  const isAsked = (systems) => groups.some(({ rows }) => rows.some(({ system }) => systems.includes(system)))
+  if (isAsked(["bullmq", "deadman-scale"])) {
+    const redis = yield* RedisServer.start({ settings: { appendonly: "yes", appendfsync: "everysec", save: "" } })
+    Object.assign(env, { PEERS_REDIS_PORT: String(redis.port), PEERS_REDIS_PID: yield* pidOf(redis) })
+  }
+  if (isAsked(["deadman-scale"])) {
+    const kafka = yield* KafkaServer.start({ quick: false })
+    Object.assign(env, { PEERS_KAFKA_BROKERS: kafka.brokers, PEERS_KAFKA_PID: yield* pidOf(kafka) })
+    // The broker compiles what it runs often: that is not what a round is to measure.
+    yield* Effect.promise(() =>
+      measure(env, "end-to-end", { system: "deadman-scale", mode: "default", options: ["jobs=60000"] })
+    )
   }
   const samples = new Map(groups.map((one) => [one, one.rows.map(() => [])]))
   const total = groups.reduce((sum, one) => sum + one.rows.length * one.roundsMax, 0)
@@ -193,7 +233,9 @@ const main = Effect.gen(function*() {
       cpus()[0]?.model.trim()
     }, ${Math.round(totalmem() / 2 ** 30)} GiB; pg-boss ${versionOf("pg-boss")}, graphile-worker ${
       versionOf("graphile-worker")
-    }, BullMQ ${versionOf("bullmq")} on Redis with appendfsync everysec; ${rounds} rounds in turn, medians (least–` +
+    }, BullMQ ${
+      versionOf("bullmq")
+    } on Redis with appendfsync everysec, or on Postgres; ${rounds} rounds in turn, medians (least–` +
     `greatest), ratios within a round; load average at the end ${loadavg()[0].toFixed(1)}.`,
     ...groups.map((one) => table(one, samples.get(one))),
     ...(own === "" ? [] : ["**Deadman by itself, one round** (`dist/bench.js`)", own.trim()])

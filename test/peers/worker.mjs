@@ -4,19 +4,25 @@ import { now, selfCpu } from "./common.mjs"
 const [name, mode] = process.argv.slice(2)
 const system = await import(`./systems/${name}.mjs`)
 let handled = 0
+let first = 0
 let last = 0
 let latencies = []
 let cpuAtGo = 0
+let cpuAtFirst = 0
 let armed = false
 let reportEvery = 5
 
 const report = () => {
   armed = false
-  process.send({ kind: "handled", handled, last })
+  process.send({ kind: "handled", handled, first, last })
 }
 const worker = await system.worker(mode, (data) => {
   handled += 1
   last = now()
+  if (first === 0) {
+    first = last
+    cpuAtFirst = selfCpu()
+  }
   if (data.t !== undefined) latencies.push(last - data.t)
   if (!armed) {
     armed = true
@@ -43,6 +49,7 @@ process.on("message", async (message) => {
       last,
       latencies,
       cpu: selfCpu() - cpuAtGo,
+      cpuOfJobs: selfCpu() - cpuAtFirst,
       rss: process.resourceUsage().maxRSS / 1024
     })
     await Promise.race([worker.stop(), new Promise((resolve) => setTimeout(resolve, 3_000))]).catch(() => {})

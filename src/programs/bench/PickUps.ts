@@ -6,14 +6,30 @@ import type { Case } from "./Runner.ts"
 import { type BenchFailed, type Site, Stage, type Worker } from "./Stage.ts"
 import * as Work from "./Work.ts"
 
+const warmUpMs = 15_000
+const warmUpQuick = 20
+const warmUpStepMs = 50
+
+/** Jobs one after the other until some in a row are picked up at once: a worker may not be given deliveries yet. */
+const warmUp = Effect.fnUntraced(function*(site: Site, worker: Worker) {
+  const stage = yield* Stage
+  yield* worker.takeLatencies
+  const untilMs = (yield* stage.nowMs) + warmUpMs
+  for (let quick = 0; quick < warmUpQuick && (yield* stage.nowMs) < untilMs;) {
+    const job = Work.draft(site.type, Work.payload(0, yield* stage.nowMs))
+    yield* Effect.ignore(site.submitter.submit(job))
+    yield* Effect.sleep(warmUpStepMs)
+    const latencies = yield* worker.takeLatencies
+    quick = latencies.length > 0 && latencies.every((ms) => ms < warmUpStepMs) ? quick + 1 : 0
+  }
+  // None of these is to come later.
+  yield* Work.waitFor("the warm-up", 20, 50, Effect.map(site.outstanding, (left) => left === 0))
+})
+
 const pickUp = Effect.fnUntraced(function*(site: Site, worker: Worker, rate: number, seconds: number) {
   const stage = yield* Stage
   const count = Math.ceil(rate * seconds)
-  for (let n = 0; n < 20; n++) {
-    yield* Work.submitters(site, 1, 1)
-    yield* Effect.sleep(20)
-  }
-  yield* Effect.sleep(1_000)
+  yield* warmUp(site, worker)
   yield* site.settle
   yield* worker.takeLatencies
   const before = yield* site.reading

@@ -205,4 +205,14 @@ describe("Inbox", () => {
     assert.deepStrictEqual(inbox.full(), { pause: [], resume: [0] })
     assert.deepStrictEqual(inbox.committable(), [{ partition: 0, offset: Inbox.uncommittedMax }])
   })
+
+  it("is full of ids, however few messages they came in", () => {
+    const inbox = Inbox.make()
+    inbox.assign([0])
+    const [first, ...further] = ids.slice(0, 10)
+    const value = Buffer.from(Message.encode([first!, ...further]))
+    const many = Array.from({ length: Inbox.uncommittedMax }, (_, n) => ({ offset: String(n), value }))
+    assert.strictEqual(inbox.admit(0, many).messages, Inbox.uncommittedMax / 10)
+    assert.deepStrictEqual(inbox.full(), { pause: [0], resume: [] })
+  })
 })

@@ -12,6 +12,9 @@ import { sleep, sql, url } from "../common.mjs"
 
 process.env.DEADMAN_DATABASE_URL = url
 process.env.DEADMAN_LOG_LEVEL ??= "error"
+// `deadman-scale.mjs` sets its own.
+delete process.env.DEADMAN_REDIS_URL
+delete process.env.DEADMAN_KAFKA_BROKERS
 const type = JobType.make("bench")
 
 export const reset = async () => {
@@ -51,16 +54,21 @@ export const producer = async () => {
   }
 }
 
-/** The worker program runs in this process, connected and told to wait until `start`. */
-export const worker = async (_mode, onJob) => {
+/** Starts the worker program in this process. */
+export const run = (onJob) => {
   process.env.DEADMAN_HANDLERS = fileURLToPath(new URL("./deadman-handlers.mjs", import.meta.url))
   globalThis.deadmanOnJob = onJob
+  process.stdout.write = () => true
+  return import("../../../dist/worker.js")
+}
+
+/** The worker program, connected and told to wait until `start`. */
+export const worker = async (_mode, onJob) => {
   await sql(
     `INSERT INTO deadman.route (type, queue, paused) VALUES ('bench', 'default', true)
      ON CONFLICT (type, queue) DO UPDATE SET paused = true`
   )
-  process.stdout.write = () => true
-  await import("../../../dist/worker.js")
+  await run(onJob)
   for (let tries = 0; tries < 200; tries++) {
     const [{ n }] = await sql(
       `SELECT count(*)::int AS n FROM pg_stat_activity
