@@ -40,7 +40,20 @@ export const TimeoutMs = Schema.Int.check(Schema.isBetween({ minimum: 1, maximum
 
 /** The last millisecond of the year 9999. */
 export const instantMaxMs = 253_402_300_799_999
-export const InstantMs = Schema.Int.check(Schema.isBetween({ minimum: 0, maximum: instantMaxMs }))
+
+/**
+ * Seconds of the years 2001 to 5138. Taken for milliseconds they are a time around 1970, and the job would start at once:
+ * nobody means that, so it is refused.
+ */
+export const isSeconds = (instant: number): boolean => instant >= 1_000_000_000 && instant < 100_000_000_000
+
+export const secondsRule = (instant: number): string =>
+  `must be milliseconds since the epoch: ${instant} looks like seconds, so give ${instant * 1_000}`
+
+export const InstantMs = Schema.Int.check(
+  Schema.isBetween({ minimum: 0, maximum: instantMaxMs }),
+  Schema.makeFilter((instant: number) => !isSeconds(instant) || secondsRule(instant))
+)
 
 /** A hundred years: how long one job may be kept after its end. */
 export const retainMaxMs = 3_155_760_000_000

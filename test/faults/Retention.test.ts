@@ -6,8 +6,8 @@ import * as Processes from "../support/Processes.ts"
 import { bulk, layer, Stage } from "./Stage.ts"
 
 const env = {
-  DEADMAN_RETAIN_COMPLETED_MS: "1000",
-  DEADMAN_RETAIN_DEAD_MS: "1000",
+  DEADMAN_RETAIN_COMPLETED_MS: "60000",
+  DEADMAN_RETAIN_DEAD_MS: "60000",
   DEADMAN_KEY_TTL_MS: "1000"
 }
 
@@ -33,6 +33,8 @@ it.layer(layer(), { excludeTestServices: true, timeout: "60 seconds" })("fault c
         )
         yield* Effect.forEach(later, (id) => first.api.send("DELETE", `/jobs/${id}`), { concurrency: 16 })
         yield* ended(made)
+        // A minute is the least that they are kept.
+        yield* rows(`UPDATE deadman.job SET finished_at_ms = finished_at_ms - 60000 WHERE state IN (3, 4)`)
         // The one that prunes dies in the middle of it.
         yield* first.program.signal("SIGKILL")
         yield* server(env)

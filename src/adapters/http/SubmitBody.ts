@@ -13,6 +13,7 @@ import {
   attemptMax,
   IdempotencyKey,
   instantMaxMs,
+  isSeconds,
   type JobType,
   namePattern,
   payloadMaxBytes,
@@ -20,6 +21,7 @@ import {
   type Queue,
   queueDefault,
   retainMaxMs,
+  secondsRule,
   Tag,
   tagMax,
   timeoutMaxMs
@@ -83,12 +85,16 @@ const decodeBackoff = (value: unknown): Backoff.Backoff | null => {
 }
 
 /** Over the fields as sent, the key itself left out: JSON that means the same has the same fingerprint. */
-const fingerprint = (fields: Readonly<Record<string, unknown>>): string => {
+export const fingerprint = (fields: Readonly<Record<string, unknown>>): string => {
   const { idempotency_key: _, ...sent } = fields
   return createHash("sha256").update(JsonText.canonical(sent)).digest("base64url")
 }
 
 const whole = (minimum: number, maximum: number) => `must be a whole number from ${minimum} to ${maximum}`
+
+/** What is wrong with a time, or `null`. */
+const instantRule = (value: unknown): string | null =>
+  !isWhole(value, 0, instantMaxMs) ? whole(0, instantMaxMs) : isSeconds(value) ? secondsRule(value) : null
 
 /** One job from its parsed fields. `prefix` is where they stand, `headerKey` the Idempotency-Key header. */
 export const decode = (value: unknown, prefix: string, headerKey: string | null): JobDraft | ApiError.ApiError => {
@@ -128,9 +134,13 @@ export const decode = (value: unknown, prefix: string, headerKey: string | null)
         maxAttempts = given
         break
       case "run_at_ms":
-        if (given !== null && !isWhole(given, 0, instantMaxMs)) return wrong(prefix, field, whole(0, instantMaxMs))
-        runAtMs = given
+      case "start_by_ms": {
+        const rule = given === null ? null : instantRule(given)
+        if (rule !== null) return wrong(prefix, field, rule)
+        if (field === "run_at_ms") runAtMs = given as number | null
+        else terms.startByMs = given as number | null
         break
+      }
       case "timeout_ms":
         if (given !== null && !isWhole(given, 1, timeoutMaxMs)) return wrong(prefix, field, whole(1, timeoutMaxMs))
         timeoutMs = given
@@ -144,10 +154,6 @@ export const decode = (value: unknown, prefix: string, headerKey: string | null)
       case "tags":
         if (!Array.isArray(given) || given.length > tagMax || !given.every(isTag)) return wrong(prefix, field, tagsRule)
         tags = given
-        break
-      case "start_by_ms":
-        if (given !== null && !isWhole(given, 0, instantMaxMs)) return wrong(prefix, field, whole(0, instantMaxMs))
-        terms.startByMs = given
         break
       case "retain_ms":
         if (given !== null && !isWhole(given, 0, retainMaxMs)) return wrong(prefix, field, whole(0, retainMaxMs))

@@ -22,6 +22,7 @@ import terms from "./migrations/0004_terms.ts"
 import schedules from "./migrations/0005_schedules.ts"
 import handlers from "./migrations/0006_handlers.ts"
 import indexes, { type Index } from "./migrations/0007_indexes.ts"
+import instants from "./migrations/0008_instants.ts"
 
 /** What is done in one transaction, or indexes, each of which is there or not. */
 const steps: ReadonlyArray<Effect.Effect<void, SqlError.SqlError, SqlClient.SqlClient> | ReadonlyArray<Index>> = [
@@ -31,7 +32,8 @@ const steps: ReadonlyArray<Effect.Effect<void, SqlError.SqlError, SqlClient.SqlC
   terms,
   schedules,
   handlers,
-  indexes
+  indexes,
+  instants
 ]
 
 /** The version of the schema that this program reads and writes. */

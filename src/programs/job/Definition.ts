@@ -142,7 +142,7 @@ const check = (type: string, defaults: Defaults): void => {
     ["maxAttempts", defaults.maxAttempts, Limits.MaxAttempts],
     ["backoff", SubmitOptions.fieldsOf(defaults)["backoff"], BackoffSchema],
     ["timeoutMs", defaults.timeoutMs, Limits.TimeoutMs],
-    ["retainMs", defaults.retainMs, Limits.InstantMs]
+    ["retainMs", defaults.retainMs, Limits.RetainMs]
   ]
   for (const [name, value, schema] of rules) {
     const answer = value === undefined && name !== "type" ? null : Schema.decodeUnknownResult(schema)(value)

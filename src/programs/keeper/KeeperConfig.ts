@@ -1,5 +1,6 @@
 /** How the chores are done, and the relations that must hold. */
 import { type Config, Context, Duration, Effect, Layer } from "effect"
+import { keptLeastMs } from "../../ports/JobStore.ts"
 import * as Variables from "../process/Variables.ts"
 
 export class KeeperConfig extends Context.Service<KeeperConfig, {
@@ -36,8 +37,11 @@ export const defaults: KeeperConfig["Service"] = {
 export const layer = (options: Partial<KeeperConfig["Service"]> = {}): Layer.Layer<KeeperConfig> =>
   Layer.succeed(KeeperConfig, { ...defaults, ...options })
 
-/** A hundred years: a wrong unit is more likely than a longer wish. */
-const retainBounds = { minimum: 1_000, maximum: 3_155_760_000_000 }
+/**
+ * At least as long as a submit whose answer was lost may come again under its id: gone before, its job would run anew.
+ * At most a hundred years: a wrong unit is more likely than a longer wish.
+ */
+const retainBounds = { minimum: keptLeastMs, maximum: 3_155_760_000_000 }
 
 /** From `DEADMAN_MAX_LEASE_LOSSES`, `DEADMAN_RETAIN_COMPLETED_MS` and `DEADMAN_RETAIN_DEAD_MS`. */
 export const fromEnv: Effect.Effect<

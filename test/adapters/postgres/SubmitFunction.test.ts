@@ -74,7 +74,8 @@ const good: ReadonlyArray<readonly [payload: unknown, options: Fields]> = [
   [{ a: 1, b: 3 }, { unique: { fields: ["b", "a"], window_ms: 60_000 } }],
   [{ a: 1, b: 4 }, { unique: { fields: null, window_ms: null, states: ["dead", "pending"], on_conflict: "replace" } }],
   [{ a: 1 }, { start_by_ms: 253_402_300_799_999, retain_ms: 0, unique: null }],
-  [{ a: 1 }, { start_by_ms: null, retain_ms: 3_155_760_000_000, run_at_ms: 0 }]
+  [{ a: 1 }, { start_by_ms: null, retain_ms: 3_155_760_000_000, run_at_ms: 0 }],
+  [{ a: 1 }, { run_at_ms: 999_999_999, start_by_ms: 100_000_000_000 }]
 ]
 
 const bad: ReadonlyArray<readonly [field: string, payload: unknown, options: unknown]> = [
@@ -92,6 +93,8 @@ const bad: ReadonlyArray<readonly [field: string, payload: unknown, options: unk
   ["max_attempts", 0, { max_attempts: 1001 }],
   ["run_at_ms", 0, { run_at_ms: -1 }],
   ["run_at_ms", 0, { run_at_ms: 253_402_300_800_000 }],
+  ["run_at_ms", 0, { run_at_ms: 1_000_000_000 }],
+  ["run_at_ms", 0, { run_at_ms: 99_999_999_999 }],
   ["timeout_ms", 0, { timeout_ms: 0 }],
   ["timeout_ms", 0, { timeout_ms: 604_800_001 }],
   ["backoff", 0, { backoff: null }],
@@ -108,6 +111,7 @@ const bad: ReadonlyArray<readonly [field: string, payload: unknown, options: unk
   ["idempotency_key", 0, { idempotency_key: "a b" }],
   ["idempotency_key", 0, { idempotency_key: "x".repeat(256) }],
   ["start_by_ms", 0, { start_by_ms: 1.5 }],
+  ["start_by_ms", 0, { start_by_ms: 1_700_000_000 }],
   ["start_by_ms", 0, { start_by_ms: 10, run_at_ms: 11 }],
   ["retain_ms", 0, { retain_ms: -1 }],
   ["retain_ms", 0, { retain_ms: 3_155_760_000_001 }],

@@ -95,6 +95,10 @@ describe("a job definition", () => {
   })
 })
 
+it("a definition may keep its jobs for a month, which as an instant would look like seconds", () => {
+  assert.doesNotThrow(() => define({ type: "x", payload: Schema.Unknown, retainMs: 30 * 86_400_000 }))
+})
+
 describe("a typed handler", () => {
   it.effect("gets the decoded payload in every form, and its result is kept as JSON", () =>
     Effect.gen(function*() {

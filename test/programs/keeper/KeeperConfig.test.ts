@@ -15,8 +15,8 @@ it.effect("reads its variables, and has defaults for what is not set", () =>
 
 it.effect.each(
   [
-    ["DEADMAN_RETAIN_COMPLETED_MS", "7d", "from 1000 to 3155760000000"],
-    ["DEADMAN_RETAIN_DEAD_MS", "999", "from 1000 to 3155760000000"],
+    ["DEADMAN_RETAIN_COMPLETED_MS", "7d", "from 60000 to 3155760000000"],
+    ["DEADMAN_RETAIN_DEAD_MS", "59999", "from 60000 to 3155760000000"],
     ["DEADMAN_MAX_LEASE_LOSSES", "1.5", "from 1 to 1000"]
   ] as const
 )("refuses %s=%s in words that help", ([name, value, bounds]) =>
