@@ -13,7 +13,9 @@
  * 5. A schedule that may not overlap skips its tick while its job before is not final; one that cancels ends that job in
  *    the same step in which the new one is stored.
  * 6. `run` makes a job now, also of a paused schedule, and leaves the ticks alone; it names no tick. It is refused where
- *    the tick would be skipped. Asked again under the same id it makes no second one.
+ *    the tick would be skipped. Asked again under the same id it makes no second one, and neither under the same
+ *    Idempotency-Key, which is one of those of `JobStore`: a repeat answers `Replayed`, another request `KeyMismatch`. A
+ *    run that is refused leaves its key free.
  * 7. `resume` books the first tick after now. What lay in the pause was not missed. On one that is not paused it changes
  *    nothing, and so does `pause` on one that is.
  * 8. `remove` keeps the jobs.
@@ -25,8 +27,9 @@
 import { Context, type Effect, Schema } from "effect"
 import { because } from "../domain/Because.ts"
 import type { LeaseId } from "../domain/Claim.ts"
-import type { Job, JobType, Queue } from "../domain/Job.ts"
+import type { Job, JobType, KeyClaim, Queue } from "../domain/Job.ts"
 import type { JobId } from "../domain/JobId.ts"
+import type { JobState } from "../domain/JobState.ts"
 import type { DueSchedule, NewSchedule, Overlap, Schedule, ScheduleName } from "../domain/Schedule.ts"
 
 /** The store did not answer, or not in time. Whether it took effect is not known. Perhaps later. */
@@ -104,7 +107,11 @@ export type Ran =
   | { readonly _tag: "Ran"; readonly job: Job; readonly cancelled: CutOff | null; readonly announced: boolean }
   | { readonly _tag: "NotFound" }
   /** Its job before is not final, and two may not be there at once. */
-  | { readonly _tag: "Overlaps"; readonly job: JobId }
+  | { readonly _tag: "Overlaps"; readonly job: JobId; readonly state: JobState }
+  /** The key is known, for this very request. The job is `null` if it was pruned while its key lives. */
+  | { readonly _tag: "Replayed"; readonly job: Job | null }
+  /** The key is known, for another request. */
+  | { readonly _tag: "KeyMismatch"; readonly job: JobId }
 
 type Answer<A> = Effect.Effect<A, SchedulesUnavailable>
 
@@ -120,7 +127,7 @@ export class Schedules extends Context.Service<Schedules, {
   readonly remove: (name: ScheduleName) => Answer<boolean>
   readonly pause: (name: ScheduleName) => Answer<Schedule | null>
   readonly resume: (name: ScheduleName) => Answer<Schedule | null>
-  readonly run: (name: ScheduleName, id: JobId) => Answer<Ran>
+  readonly run: (name: ScheduleName, id: JobId, key?: KeyClaim | null) => Answer<Ran>
 
   readonly due: (limit: number) => Answer<DueSchedules>
   readonly fire: (requests: ReadonlyArray<FireRequest>) => Answer<Fired>

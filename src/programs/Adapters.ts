@@ -93,7 +93,7 @@ const connected = Effect.fnUntraced(function*(program: string, queued: boolean) 
   })
   const store = JobStorePostgres.layer({ wake: true, queued, keyTtlMs: config.keyTtlMs })
   const dataDir = config.profile._tag === "embedded" ? resolve(config.profile.dataDir) : null
-  return { profile: config.profile._tag, url, dataDir, database, store }
+  return { profile: config.profile._tag, url, dataDir, database, store, keyTtlMs: config.keyTtlMs }
 })
 
 interface Coordination {
@@ -177,13 +177,13 @@ const carrying: Effect.Effect<Carrying, Variables.Misconfigured | Config.ConfigE
 const make = Effect.fnUntraced(function*(program: string) {
   const chosen = yield* coordination(program)
   const carried = yield* carrying
-  const { dataDir, database, profile, store, url } = yield* connected(program, carried.queued)
+  const { dataDir, database, keyTtlMs, profile, store, url } = yield* connected(program, carried.queued)
   const ports = Layer.mergeAll(
     Flagged.layer.pipe(Layer.provide(store), Layer.provideMerge(chosen.ports)),
     carried.transport,
     SessionsPostgres.layer,
     QueuesPostgres.layer({ wake: true }),
-    SchedulesPostgres.layer({ wake: true, queued: carried.queued }),
+    SchedulesPostgres.layer({ wake: true, queued: carried.queued, keyTtlMs }),
     GuardedEffectsPostgres.layer
   ).pipe(Layer.provide(database))
   return Layer.mergeAll(

@@ -79,6 +79,7 @@ interface Told {
   readonly code: string
   readonly message: string
   readonly field?: string
+  readonly state?: string
 }
 
 const snake = (tag: string): string => tag.replaceAll(/(?!^)[A-Z]/g, "_$&").toLowerCase()
@@ -87,7 +88,11 @@ const told = (error: unknown): Told => {
   if (isClientError(error)) {
     return error._tag === "InvalidRequest"
       ? { code: error.code, message: error.message, ...(error.field === null ? {} : { field: error.field }) }
-      : { code: snake(error._tag), message: error.message }
+      : {
+        code: snake(error._tag),
+        message: error.message,
+        ...(error._tag === "WrongState" && error.state !== null ? { state: error.state } : {})
+      }
   }
   if (error instanceof CliFailed) {
     return { code: error.code, message: error.message }

@@ -56,11 +56,20 @@ const resume = Command.make(
   Command.withDescription("It goes on from its next time on")
 )
 
-const run = Command.make("run", { name }, ({ name }) =>
-  asking(Effect.fnUntraced(function*(client, { look, show }) {
-    const job = yield* client.call("if nothing was done", (api) => api.schedules.runSchedule({ params: { name } }))
-    yield* show(job, () => JobText.page(look, job))
-  }))).pipe(Command.withDescription("Makes one job of it now, and shows it"))
+const key = Flag.String("key").pipe(
+  Flag.withDescription("An Idempotency-Key: a repeat with the same one is the same job"),
+  Flag.optional
+)
+
+const run = Command.make(
+  "run",
+  { name, key },
+  ({ key, name }) =>
+    asking(Effect.fnUntraced(function*(client, { look, show }) {
+      const job = yield* client.runSchedule(name, { key: Option.getOrUndefined(key) })
+      yield* show(job, () => JobText.page(look, job))
+    }))
+).pipe(Command.withDescription("Makes one job of it now, and shows it"))
 
 const remove = Command.make("delete", { name }, ({ name }) =>
   asking(Effect.fnUntraced(function*(client, { show }) {

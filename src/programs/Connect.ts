@@ -10,6 +10,7 @@ import * as Http from "../adapters/http/Client.ts"
 import type { ClientError } from "../adapters/http/ClientError.ts"
 import { strict } from "../adapters/http/QueueApi.ts"
 import type { Job } from "../domain/Job.ts"
+import { jobStates } from "../domain/JobState.ts"
 import * as Rank from "../domain/Rank.ts"
 import type { Schedule } from "../domain/Schedule.ts"
 import type { QueueView } from "../ports/Queues.ts"
@@ -27,7 +28,7 @@ export interface Call {
   readonly signal?: AbortSignal | undefined
 }
 
-export interface Connected extends Jobs<Call, Contract.Stored, Http.SubmitOptions> {
+export interface Connected extends Jobs<Call, Http.SubmitOptions> {
   readonly url: string
   /** All pages, for `for await`. */
   readonly walk: (options?: Contract.ListOptions) => AsyncIterable<Job>
@@ -62,6 +63,9 @@ const queueOf = ({ jobs, step_ms, ...rest }: {
     byState: jobs
   }) as unknown as QueueView
 
+const stateOf = (text: string | null): Contract.WrongState["state"] =>
+  jobStates.find((state) => state === text) ?? "unknown"
+
 /** What the server refuses is refused in the words of who asked. */
 const inOurWords = <E>(error: ClientError | E) => {
   if (typeof error === "object" && error !== null && "_tag" in error) {
@@ -72,7 +76,7 @@ const inOurWords = <E>(error: ClientError | E) => {
       case "KeyReused":
         return new Contract.SubmitRefused({ message: known.message, field: "idempotencyKey" })
       case "WrongState":
-        return new Contract.WrongState({ message: known.message, state: "unknown" })
+        return new Contract.WrongState({ message: known.message, state: stateOf(known.state) })
     }
   }
   return error
@@ -136,10 +140,14 @@ const controls = (client: Http.Client["Service"], run: Run) => {
       ),
     pause: schedule("pauseSchedule"),
     resume: schedule("resumeSchedule"),
-    run: (name, call) =>
+    run: (name, { idempotencyKey } = {}, call) =>
       run(
-        orElse(ask("if nothing was done", (api) => api.schedules.runSchedule({ params: { name } })), () =>
-          new Contract.ScheduleNotFound({ name })).pipe(Effect.map(jobOf)),
+        Effect.fromResult(rules.readRun(name, idempotencyKey ?? null)).pipe(
+          Effect.andThen(
+            orElse(client.runSchedule(name, { key: idempotencyKey }), () => new Contract.ScheduleNotFound({ name }))
+          ),
+          Effect.map(jobOf)
+        ),
         call
       ),
     delete: (name, call) =>
@@ -209,7 +217,11 @@ export const connect = (options: Http.Options): Connected => {
     entries.length === 0 ? Promise.resolve([]) : run(
       Effect.forEach(entries, bodyOf).pipe(
         Effect.flatMap((bodies) => client.submitBatch(bodies as unknown as ReadonlyArray<Http.NewJob>)),
-        Effect.map((jobs) => jobs.map(({ id, type }, at) => Contract.about(entries[at]!.job, { id, type })))
+        Effect.map((all) =>
+          all.map(({ job: { id, type }, outcome }, at) =>
+            Contract.about(entries[at]!.job, { id, type, created: outcome === "created" })
+          )
+        )
       ),
       call
     )

@@ -20,6 +20,21 @@ export const rules: Drafts["Service"] = {
     return orRefused(name instanceof ApiError ? name : ScheduleBody.decode(name, JSON.stringify(body)))
   },
   readScheduleName: (text) => orRefused(ScheduleBody.nameOf(text)),
+  readRun: (text, given) => {
+    const name = ScheduleBody.nameOf(text)
+    const key = given === null ? null : SubmitBody.headerKey([given])
+    return orRefused(
+      name instanceof ApiError
+        ? name
+        : key instanceof ApiError
+        ? new ApiError({
+          code: "invalid_field",
+          message: `idempotency_key ${SubmitBody.keyRule}`,
+          field: "idempotency_key"
+        })
+        : { name, key: key === null ? null : ScheduleBody.runKey(name, key) }
+    )
+  },
   readQueue: (body) => orRefused(QueueBody.decode(JSON.stringify(body))),
   readQueueName: (text) => orRefused(QueueBody.nameOf(text))
 }

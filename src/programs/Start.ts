@@ -55,7 +55,7 @@ export const facade = (context: Context.Context<Client.Client>): Jobs => {
       list: (options) => client(({ schedules }) => schedules.list(options)),
       pause: (name) => client(({ schedules }) => schedules.pause(name)),
       resume: (name) => client(({ schedules }) => schedules.resume(name)),
-      run: (name) => client(({ schedules }) => schedules.run(name)),
+      run: (name, options) => client(({ schedules }) => schedules.run(name, options)),
       delete: (name) => client(({ schedules }) => schedules.delete(name))
     },
     queues: {

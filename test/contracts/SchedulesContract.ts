@@ -13,7 +13,7 @@ import { type NewSchedule, nextAfter, ScheduleName } from "../../src/domain/Sche
 import { JobStore } from "../../src/ports/JobStore.ts"
 import { type FireRequest, Schedules } from "../../src/ports/Schedules.ts"
 import * as Clock from "../support/Clock.ts"
-import { freshId, freshLease } from "../support/Jobs.ts"
+import { freshId, freshKey, freshLease, job as newJob } from "../support/Jobs.ts"
 
 const schedule = (change: Partial<NewSchedule> = {}): NewSchedule => {
   const unlike = crypto.randomUUID()
@@ -376,11 +376,46 @@ export const suite = <E>(
           const [first, second] = [yield* freshId, yield* freshId]
           const { wanted } = yield* put({ overlap: "skip", paused: true })
           yield* schedules.run(wanted.name, first)
-          assert.deepStrictEqual(yield* schedules.run(wanted.name, yield* freshId), { _tag: "Overlaps", job: first })
+          const overlaps = { _tag: "Overlaps", job: first, state: "pending" } as const
+          assert.deepStrictEqual(yield* schedules.run(wanted.name, yield* freshId), overlaps)
           yield* schedules.put({ ...wanted, overlap: "cancel" })
           const ran = yield* schedules.run(wanted.name, second)
           assert.deepStrictEqual(ran._tag === "Ran" ? ran.cancelled : ran, { id: first, cutOff: null })
           assert.lengthOf((yield* jobsOf(wanted.type)).filter(({ state }) => state === "pending"), 1)
+        }))
+
+      it.effect("6: one Idempotency-Key is one run, under any concurrency, and one that was refused leaves it free", () =>
+        Effect.gen(function*() {
+          const schedules = yield* Schedules
+          const store = yield* JobStore
+          const { wanted } = yield* put({ overlap: "skip", paused: true })
+          const [one, other] = [{ key: yield* freshKey, fingerprint: "a" }, { key: yield* freshKey, fingerprint: "a" }]
+          const ran = yield* Effect.all(
+            Array.from({ length: 4 }, () => Effect.flatMap(freshId, (id) => schedules.run(wanted.name, id, one))),
+            { concurrency: "unbounded" }
+          )
+          const [job] = yield* jobsOf(wanted.type)
+          assert.deepStrictEqual(ran.map(({ _tag }) => _tag).sort(), ["Ran", "Replayed", "Replayed", "Replayed"])
+          assert.deepStrictEqual(
+            new Set(ran.map((answer) => answer._tag === "Ran" || answer._tag === "Replayed" ? answer.job?.id : null)),
+            new Set([job?.id])
+          )
+          const id = yield* freshId
+          assert.deepStrictEqual(yield* schedules.run(wanted.name, id, { ...one, fingerprint: "b" }), {
+            _tag: "KeyMismatch",
+            job: job!.id
+          })
+          assert.strictEqual((yield* schedules.run(wanted.name, id, other))._tag, "Overlaps")
+          assert.strictEqual((yield* schedules.run(ScheduleName.make("nobody"), id, other))._tag, "NotFound")
+          yield* store.cancel(job!.id)
+          assert.strictEqual((yield* schedules.run(wanted.name, id, other))._tag, "Ran")
+          assert.strictEqual((yield* schedules.run(wanted.name, id, other))._tag, "Ran", "the same id again")
+          const submit = yield* newJob({ key: one })
+          const { answers } = yield* store.submit([submit], { atomic: false })
+          assert.deepStrictEqual(answers, [{ _tag: "Replayed", id: job!.id }], "the keys are those of submits")
+          yield* schedules.remove(wanted.name)
+          assert.strictEqual((yield* schedules.run(wanted.name, yield* freshId, other))._tag, "Replayed")
+          assert.lengthOf(yield* jobsOf(wanted.type), 2)
         }))
 
       it.effect("7: what lay in a pause was not missed, and both ends of it may be said twice", () =>

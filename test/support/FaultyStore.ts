@@ -75,7 +75,7 @@ const makeSchedules = Effect.gen(function*() {
     remove: (name) => faulty(schedules.remove(name)),
     pause: (name) => faulty(schedules.pause(name)),
     resume: (name) => faulty(schedules.resume(name)),
-    run: (name, id) => faulty(schedules.run(name, id))
+    run: (name, id, key) => faulty(schedules.run(name, id, key))
   })
 })
 

@@ -21,7 +21,7 @@ import {
 } from "../../domain/Job.ts"
 import { DeadReason, JobState } from "../../domain/JobState.ts"
 import * as Unique from "../../domain/Unique.ts"
-import { always, controlErrors, Count, ErrorBody, submitErrors } from "./ApiShapes.ts"
+import { always, controlErrors, Count, Error409, Error410, Error422, ErrorBody, submitErrors } from "./ApiShapes.ts"
 import { Queues } from "./QueueApi.ts"
 import { Name as ScheduleName, Schedules } from "./ScheduleApi.ts"
 import { Workers } from "./WorkersApi.ts"
@@ -29,6 +29,7 @@ import { Workers } from "./WorkersApi.ts"
 export const listLimitDefault = 50
 export const listLimitMax = 500
 export const listOffsetMax = 10_000
+export const listIdsMax = 200
 export const batchEntriesMax = 10_000
 export const ndjsonLinesMax = 100_000
 /** Of one job with everything around its payload, and of a whole array. */
@@ -129,7 +130,12 @@ export const JobBody = Schema.Struct({
   tick_ms: Schema.NullOr(Schema.Int).annotate({ description: "Which tick of the schedule; null if it was run by hand" })
 }).annotate({ identifier: "Job" })
 
-const BatchBody = Schema.Struct({ jobs: Schema.Array(JobBody) }).annotate({ identifier: "Jobs" })
+const BatchBody = Schema.Struct({
+  jobs: Schema.Array(JobBody),
+  outcomes: Schema.Array(Schema.Literals(["created", "replayed", "skipped"])).annotate({
+    description: "Of each job: stored by this request, or there before, by its key or as a unique one"
+  })
+}).annotate({ identifier: "Jobs" })
 
 const LineBody = Schema.Union([
   Schema.Struct({ line: Schema.Int, status: Schema.Int, job: JobBody }),
@@ -215,13 +221,18 @@ export class Jobs extends HttpApiGroup.make("jobs").add(
       tag: Schema.optionalKey(Schema.String),
       limit: Schema.optionalKey(Schema.NumberFromString),
       offset: Schema.optionalKey(Schema.NumberFromString),
-      cursor: Schema.optionalKey(Schema.String)
+      cursor: Schema.optionalKey(Schema.String),
+      id: Schema.optionalKey(Schema.String).annotate({
+        description: `In place of all the others: up to ${listIdsMax} ids with commas between. Those that are not ` +
+          "there are left out"
+      })
     },
     success: ListBody,
     error: [...always]
   }).annotate(
     OpenApi.Description,
-    "Newest first. A page examines a bounded number of rows: go on while next_cursor is not null."
+    "Newest first. A page examines a bounded number of rows: go on while next_cursor is not null. Or the jobs of ids " +
+      "that are given."
   ),
   HttpApiEndpoint.delete("cancel", "/:id", { params: Id, success: JobBody, error: controlErrors })
     .annotate(OpenApi.Description, "Moves a waiting or a running job to dead (cancelled)."),
@@ -237,8 +248,12 @@ export class Jobs extends HttpApiGroup.make("jobs").add(
 /** Here, where the shape of a job is. */
 const runSchedule = HttpApiEndpoint.post("runSchedule", "/schedules/:name/run", {
   params: ScheduleName,
-  success: JobBody.pipe(HttpApiSchema.status(201)),
-  error: controlErrors
+  headers: IdempotencyHeader,
+  success: [
+    JobBody.pipe(HttpApiSchema.status(201)),
+    JobBody.annotate({ description: "A recognised repeat, with Idempotent-Replayed: true" })
+  ],
+  error: [...always, Error409, Error410, Error422]
 }).annotate(OpenApi.Description, "Makes a job now, also while it is paused. Its ticks stay as they are.")
 
 export class System extends HttpApiGroup.make("system", { topLevel: true }).add(

@@ -5,6 +5,7 @@
  * and never holds a payload, a statement, a stack or a connection string.
  */
 import { Data } from "effect"
+import type { JobState } from "../../domain/JobState.ts"
 
 export const codes = {
   invalid_json: 400,
@@ -39,6 +40,8 @@ export class ApiError extends Data.TaggedError("ApiError")<{
   readonly code: Code
   readonly message: string
   readonly field?: string | undefined
+  /** Of the job to which it cannot be done. */
+  readonly state?: JobState | undefined
   readonly headers?: Readonly<Record<string, string>> | undefined
 }> {}
 
@@ -48,12 +51,23 @@ const retryAfter = { "retry-after": "1" }
 export const make = (code: Code, message: string, field?: string): ApiError =>
   new ApiError({ code, message, field, headers: codes[code] === 503 ? retryAfter : undefined })
 
-export const bodyOf = (error: Pick<ApiError, "code" | "message" | "field">): {
-  readonly error: { readonly code: Code; readonly message: string; readonly field?: string }
+export const wrongState = (message: string, state: JobState): ApiError =>
+  new ApiError({ code: "wrong_state", message, state })
+
+export const bodyOf = ({ code, field, message, state }: Pick<ApiError, "code" | "message" | "field" | "state">): {
+  readonly error: {
+    readonly code: Code
+    readonly message: string
+    readonly field?: string
+    readonly state?: JobState
+  }
 } => ({
-  error: error.field === undefined
-    ? { code: error.code, message: error.message }
-    : { code: error.code, message: error.message, field: error.field }
+  error: {
+    code,
+    message,
+    ...(field === undefined ? {} : { field }),
+    ...(state === undefined ? {} : { state })
+  }
 })
 
 export const notFound = make("not_found", "There is no job with this id; it may have been pruned.")

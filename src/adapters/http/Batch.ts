@@ -68,7 +68,9 @@ const submitArray = Effect.fnUntraced(function*(request: HttpServerRequest.HttpS
   const texts = replies.flatMap(({ reply }) => reply instanceof ApiError.ApiError ? [] : [reply])
   return Reply.toEffect({
     status: texts.some(({ status }) => status === 201) ? 201 : 200,
-    body: `{"jobs":[${texts.map(({ body }) => body).join(",")}]}`
+    body: `{"jobs":[${texts.map(({ body }) => body).join(",")}],"outcomes":${
+      JSON.stringify(texts.map(Reply.outcomeOf))
+    }}`
   })
 })
 

@@ -2,8 +2,10 @@
  * The client of the HTTP API, generated from the same definition that the server serves.
  *
  * Every call ends by its deadline. One that fails is repeated only where a repeat cannot do a second thing: a read, a
- * submit (the client draws an Idempotency-Key, so that a lost answer is safe), a cancel, and whatever certainly was not
- * done. A retry and a resubmit whose answer was lost are for the caller to look at.
+ * submit or a run of a schedule (the client draws an Idempotency-Key, so that a lost answer is safe), a cancel, and
+ * whatever certainly was not done. A retry and a resubmit whose answer was lost are for the caller to look at.
+ *
+ * Fields are those of the API, in snake_case: `connect` is what speaks as TypeScript does.
  */
 import { Context, Duration, Effect, Layer, Option, Redacted, Schedule, Schema, SchemaIssue, Stream } from "effect"
 import { FetchHttpClient, HttpClient, HttpClientRequest, type HttpClientResponse } from "effect/http"
@@ -73,8 +75,10 @@ export class Client extends Context.Service<Client, {
   readonly url: string
   readonly submit: (job: NewJob, options?: SubmitOptions) => Answered<Submitted>
   /** All of them or none, in one transaction. */
-  readonly submitBatch: (jobs: ReadonlyArray<NewJob>, options?: SubmitOptions) => Answered<ReadonlyArray<Job>>
+  readonly submitBatch: (jobs: ReadonlyArray<NewJob>, options?: SubmitOptions) => Answered<ReadonlyArray<Submitted>>
   readonly get: (id: string) => Answered<Job>
+  /** Those of up to 200 ids that there are. */
+  readonly getAll: (ids: ReadonlyArray<string>) => Answered<ReadonlyArray<Job>>
   /** One page, newest first. It may be short or empty while `next_cursor` is not null. */
   readonly list: (query?: ListQuery) => Answered<JobList>
   /** All pages, one after the other, as they are asked for. */
@@ -92,6 +96,8 @@ export class Client extends Context.Service<Client, {
   readonly ready: Answered<Ready>
   /** Stores the whole of a schedule, in place of one of that name. */
   readonly putSchedule: (name: string, schedule: NewSchedule) => Answered<Schedule>
+  /** Makes one job of it now. Without a key one is drawn, so that a lost answer is safe. */
+  readonly runSchedule: (name: string, options?: { readonly key?: string | undefined }) => Answered<Job>
   /** Any endpoint of the generated client, with the deadline, the repeats and the errors of all others. */
   readonly call: <A>(repeat: Repeat, ask: (api: Generated) => Effect.Effect<A, unknown>) => Answered<A>
 }>()("deadman/adapters/http/Client") {}
@@ -145,6 +151,12 @@ const decodeNewSchedule = Schema.decodeUnknownEffect(NewScheduleBody, { onExcess
 
 // Printable, and random enough for every submit there will be.
 const drawKey = Effect.sync(() => globalThis.crypto.randomUUID())
+
+/** A drawn key that is known was sent by this very call, and its first answer was lost. */
+const submitted = (job: Job, outcome: Submitted["outcome"] | undefined, drawn: boolean): Submitted => ({
+  job,
+  outcome: outcome === undefined || (outcome === "replayed" && drawn) ? "created" : outcome
+})
 
 const isEnded = (job: Job): boolean => job.state === "completed" || job.state === "dead"
 
@@ -266,24 +278,24 @@ export const make = Effect.fnUntraced(function*(
     )
     const replayed = response.headers["idempotent-replayed"] === "true"
     const skipped = response.headers["deadman-unique"] === "skipped"
-    return {
-      job: stored,
-      // A drawn key that is known was sent by this very call, and its first answer was lost.
-      outcome: skipped ? "skipped" : replayed && drawn === null ? "replayed" : "created"
-    }
+    return submitted(stored, skipped ? "skipped" : replayed ? "replayed" : "created", drawn !== null)
   })
 
   const submitBatch: Client["Service"]["submitBatch"] = Effect.fnUntraced(function*(jobs, options = {}) {
-    const payload = yield* Effect.forEach(jobs, (job) =>
-      job.idempotency_key !== undefined || options.keyed === false
-        ? newJob(job)
-        : Effect.flatMap(drawKey, (key) => newJob({ ...job, idempotency_key: key })))
+    const isDrawn = (job: NewJob) => job.idempotency_key === undefined && options.keyed !== false
+    const payload = yield* Effect.forEach(
+      jobs,
+      (job) => isDrawn(job) ? Effect.flatMap(drawKey, (key) => newJob({ ...job, idempotency_key: key })) : newJob(job)
+    )
     const keyed = payload.every((job) => job.idempotency_key !== undefined)
     const answer = yield* call(
       keyed ? "always" : "if nothing was done",
       (api) => api.jobs.submitBatch({ payload })
     )
-    return "jobs" in answer ? answer.jobs : yield* new ClientError.UnexpectedAnswer({
+    if ("jobs" in answer) {
+      return answer.jobs.map((job, at) => submitted(job, answer.outcomes[at], isDrawn(jobs[at]!)))
+    }
+    return yield* new ClientError.UnexpectedAnswer({
       status: null,
       message: `${url} answered an array line by line: it is of another version than this client.`
     })
@@ -327,6 +339,10 @@ export const make = Effect.fnUntraced(function*(
     submit,
     submitBatch,
     get,
+    getAll: (ids) =>
+      ids.length === 0
+        ? Effect.succeed([])
+        : Effect.map(call("always", (api) => api.jobs.list({ query: { id: ids.join(",") } })), ({ jobs }) => jobs),
     list,
     walk: (query = {}) =>
       Stream.paginate(query, (query) =>
@@ -344,6 +360,12 @@ export const make = Effect.fnUntraced(function*(
     putSchedule: (name, schedule) =>
       Effect.mapError(decodeNewSchedule(schedule), invalid).pipe(
         Effect.flatMap((payload) => call("always", (api) => api.schedules.putSchedule({ params: { name }, payload })))
+      ),
+    runSchedule: (name, { key } = {}) =>
+      Effect.flatMap(
+        key === undefined ? drawKey : Effect.succeed(key),
+        (key) =>
+          call("always", (api) => api.schedules.runSchedule({ params: { name }, headers: { "idempotency-key": key } }))
       ),
     stats: call("always", (api) => api.stats()),
     ready: call(

@@ -21,7 +21,11 @@ export class Unauthorized extends Schema.TaggedError<Unauthorized>()("Unauthoriz
 export class NotFound extends Schema.TaggedError<NotFound>()("NotFound", { message: Schema.String }) {}
 
 /** What was asked cannot be done to a thing in that state. */
-export class WrongState extends Schema.TaggedError<WrongState>()("WrongState", { message: Schema.String }) {}
+export class WrongState extends Schema.TaggedError<WrongState>()("WrongState", {
+  message: Schema.String,
+  /** Of the job; `null` where it is about something else. */
+  state: Schema.NullOr(Schema.String)
+}) {}
 
 /** The Idempotency-Key belongs to another request, or to a job that was pruned. */
 export class KeyReused extends Schema.TaggedError<KeyReused>()("KeyReused", { message: Schema.String }) {}
@@ -109,13 +113,16 @@ interface Refusal {
   readonly code: string
   readonly message: string
   readonly field: string | null
+  readonly state: string | null
 }
+
+const textOr = (value: unknown): string | null => typeof value === "string" ? value : null
 
 const refusalOf = (text: string): Refusal | null => {
   try {
-    const { code, field, message } = (JSON.parse(text) as { error: Record<string, unknown> }).error
+    const { code, field, message, state } = (JSON.parse(text) as { error: Record<string, unknown> }).error
     return typeof code === "string" && typeof message === "string"
-      ? { code, message, field: typeof field === "string" ? field : null }
+      ? { code, message, field: textOr(field), state: textOr(state) }
       : null
   } catch {
     return null
@@ -152,7 +159,7 @@ export const fromAnswer = ({ retryAfter, status, text, url }: Answer): ClientErr
         message: `What answers at ${url} with ${status} does not look like a Deadman server: check the address.`
       })
   }
-  const { code, field, message } = refusal
+  const { code, field, message, state } = refusal
   const known = Object.hasOwn(codes, code) ? codes[code as Code] : status
   if (known === 401) {
     return new Unauthorized({ message: `${message} Its value is that of DEADMAN_API_TOKEN at the server.` })
@@ -161,7 +168,7 @@ export const fromAnswer = ({ retryAfter, status, text, url }: Answer): ClientErr
     return new NotFound({ message })
   }
   if (known === 409) {
-    return new WrongState({ message })
+    return new WrongState({ message, state })
   }
   if (code === "idempotency_key_reused" || known === 410) {
     return new KeyReused({ message })

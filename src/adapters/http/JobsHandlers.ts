@@ -26,7 +26,7 @@ const idOf = (text: string): Effect.Effect<JobId.JobId, ApiError.ApiError> =>
   Option.match(JobId.fromText(text), { onNone: () => Effect.fail(ApiError.notFound), onSome: Effect.succeed })
 
 const refused = (what: string, state: JobState, allowed: string): ApiError.ApiError =>
-  ApiError.make("wrong_state", `A job that is ${state} cannot be ${what}; only one that is ${allowed}.`)
+  ApiError.wrongState(`A job that is ${state} cannot be ${what}; only one that is ${allowed}.`, state)
 
 const job = (text: string, status = 200, headers?: Record<string, string>) =>
   Reply.toEffect({ status, body: text, headers })
@@ -62,6 +62,11 @@ export const layer = HttpApiBuilder.group(
       const query = ListQuery.parse(url)
       if (query instanceof ApiError.ApiError) {
         return yield* query
+      }
+      if ("ids" in query) {
+        const found = yield* answered(store.get(query.ids))
+        const jobs = found.toSorted((a, b) => a.id < b.id ? 1 : -1)
+        return job(`{"jobs":[${jobs.map(JobJson.toText).join(",")}],"next_cursor":null}`)
       }
       const { jobs, next } = yield* answered(store.list(query.request))
       const cursor = next === null ? null : ListQuery.cursorOf(query.filter, next)

@@ -1,10 +1,11 @@
 /** The parameters of `GET /jobs`, and the cursor that walks its pages. */
+import { Option } from "effect"
 import { createHash } from "node:crypto"
 import { type JobType, namePattern, type Queue } from "../../domain/Job.ts"
 import * as JobId from "../../domain/JobId.ts"
 import { type JobState, jobStates } from "../../domain/JobState.ts"
 import type { ListRequest } from "../../ports/JobStore.ts"
-import { listLimitDefault, listLimitMax, listOffsetMax } from "./Api.ts"
+import { listIdsMax, listLimitDefault, listLimitMax, listOffsetMax } from "./Api.ts"
 import * as ApiError from "./ApiError.ts"
 
 type Filter = Omit<ListRequest, "limit" | "offset" | "before">
@@ -25,14 +26,29 @@ const wholeFrom = (text: string, minimum: number, maximum: number): number | nul
   return value >= minimum && value <= maximum ? value : null
 }
 
-const parameters = new Set(["state", "type", "queue", "tag", "limit", "offset", "cursor"])
+const parameters = new Set(["state", "type", "queue", "tag", "limit", "offset", "cursor", "id"])
 
 export interface ListQuery {
   readonly filter: Filter
   readonly request: ListRequest
 }
 
-export const parse = (url: string): ListQuery | ApiError.ApiError => {
+/** The jobs of these ids, and no walk. */
+export interface ById {
+  readonly ids: ReadonlyArray<JobId.JobId>
+}
+
+/** What is no id at all is that of no job, as in `/jobs/{id}`. */
+const byId = (text: string, query: URLSearchParams): ById | ApiError.ApiError => {
+  const given = text.split(",")
+  return query.size > 1
+    ? wrong("id", "is asked for alone: leave the other parameters out")
+    : given.length > listIdsMax
+    ? wrong("id", `must be at most ${listIdsMax} ids, with commas between`)
+    : { ids: given.flatMap((one) => Option.toArray(JobId.fromText(one.trim()))) }
+}
+
+export const parse = (url: string): ListQuery | ById | ApiError.ApiError => {
   const query = new URLSearchParams(url.includes("?") ? url.slice(url.indexOf("?") + 1) : "")
   for (const name of query.keys()) {
     if (!parameters.has(name)) {
@@ -42,6 +58,10 @@ export const parse = (url: string): ListQuery | ApiError.ApiError => {
     if (query.getAll(name).length > 1) {
       return wrong(name, "must be given once")
     }
+  }
+  const id = query.get("id")
+  if (id !== null) {
+    return byId(id, query)
   }
   const state = query.get("state")
   const type = query.get("type")
@@ -80,8 +100,10 @@ export const parse = (url: string): ListQuery | ApiError.ApiError => {
   if (offset > 0) {
     return wrong("offset", "cannot be combined with a cursor")
   }
-  const [version, mark, id = "", ...more] = Buffer.from(cursor.slice(0, 200), "base64url").toString("latin1").split(".")
-  const before = JobId.fromText(id)
+  const [version, mark, from = "", ...more] = Buffer.from(cursor.slice(0, 200), "base64url").toString("latin1").split(
+    "."
+  )
+  const before = JobId.fromText(from)
   if (version !== "1" || more.length > 0 || before._tag === "None" || cursorOf(filter, before.value) !== cursor) {
     return wrong(
       "cursor",

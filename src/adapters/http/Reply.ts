@@ -6,6 +6,9 @@ import type { Answered, SubmitUnavailable } from "../../ports/Submitter.ts"
 import * as ApiError from "./ApiError.ts"
 import * as JobJson from "./JobJson.ts"
 
+/** Whether the job was stored by this request; else it was there, by its key or as a unique one. */
+export type Outcome = "created" | "replayed" | "skipped"
+
 export interface Reply {
   readonly status: number
   readonly body: string
@@ -34,8 +37,17 @@ export const unavailable = (error: SubmitUnavailable): ApiError.ApiError => {
   }
 }
 
-const repeatHeaders = { "idempotent-replayed": "true" }
+export const repeatHeaders = { "idempotent-replayed": "true" }
 const skippedHeaders = { "deadman-unique": "skipped" }
+
+export const keyGone = ApiError.make(
+  "gone",
+  "The job of this Idempotency-Key was pruned. Use a new key to run it again."
+)
+export const keyReused = ApiError.make(
+  "idempotency_key_reused",
+  "This Idempotency-Key was used for a different request. Use a new key for a new job."
+)
 
 /** What of a job somebody else's transaction may have taken first. */
 const heldOf = (draft: JobDraft): string =>
@@ -44,6 +56,9 @@ const heldOf = (draft: JobDraft): string =>
     : (draft.unique ?? null) !== null
     ? "a job that this one must be unique with"
     : "this type and queue, and was the first to use them"
+
+export const outcomeOf = ({ headers, status }: Reply): Outcome =>
+  status === 201 ? "created" : headers === skippedHeaders ? "skipped" : "replayed"
 
 /** What a submit answers: the job, or why there is none. */
 export const submitted = (
@@ -55,13 +70,10 @@ export const submitted = (
       return { status: 201, body: JobJson.createdText(draft, answered), headers: { location: `/jobs/${answered.id}` } }
     case "Replayed":
       return answered.job === null
-        ? ApiError.make("gone", "The job of this Idempotency-Key was pruned. Use a new key to run it again.")
+        ? keyGone
         : { status: 200, body: JobJson.toText(answered.job), headers: repeatHeaders }
     case "KeyMismatch":
-      return ApiError.make(
-        "idempotency_key_reused",
-        "This Idempotency-Key was used for a different request. Use a new key for a new job."
-      )
+      return keyReused
     case "Skipped":
       return { status: 200, body: JobJson.toText(answered.job), headers: skippedHeaders }
     case "KeyLocked":

@@ -1,6 +1,6 @@
 /** Reads what is said about schedules, strictly, and says which field is wrong; and a schedule as JSON. */
 import { Result } from "effect"
-import { namePattern } from "../../domain/Job.ts"
+import { type KeyClaim, namePattern } from "../../domain/Job.ts"
 import {
   everyMaxMs,
   everyMinMs,
@@ -20,6 +20,12 @@ import * as ApiError from "./ApiError.ts"
 import * as NamePage from "./NamePage.ts"
 import { schedulesLimitDefault, schedulesLimitMax } from "./ScheduleApi.ts"
 import * as SubmitBody from "./SubmitBody.ts"
+
+/** Of a run by hand: no body of a job means the same. */
+export const runKey = (name: ScheduleName, key: string): KeyClaim => ({
+  key,
+  fingerprint: SubmitBody.fingerprint({ run: name })
+})
 
 const jobFields = ["type", "payload", "queue", "priority", "max_attempts", "backoff", "timeout_ms", "retain_ms", "tags"]
 const fields = ["cron", "zone", "every_ms", ...jobFields, "missed", "overlap", "paused"]

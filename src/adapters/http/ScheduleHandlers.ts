@@ -1,6 +1,7 @@
 import { Effect } from "effect"
 import { type HttpServerRequest, HttpServerResponse } from "effect/http"
 import { HttpApiBuilder } from "effect/http-api"
+import type { JobState } from "../../domain/JobState.ts"
 import type { Schedule, ScheduleName } from "../../domain/Schedule.ts"
 import { type CutOff, Schedules, type SchedulesUnavailable } from "../../ports/Schedules.ts"
 import { Submitter } from "../../ports/Submitter.ts"
@@ -10,9 +11,11 @@ import * as ApiError from "./ApiError.ts"
 import * as Batch from "./Batch.ts"
 import { answered } from "./Deadline.ts"
 import * as Guard from "./Guard.ts"
+import { keysOf } from "./HotSubmit.ts"
 import * as JobJson from "./JobJson.ts"
 import * as Reply from "./Reply.ts"
 import * as ScheduleBody from "./ScheduleBody.ts"
+import * as SubmitBody from "./SubmitBody.ts"
 
 const replying = <R>(
   effect: Effect.Effect<HttpServerResponse.HttpServerResponse, ApiError.ApiError, R>
@@ -28,10 +31,10 @@ const json = (body: unknown, status = 200, headers?: Record<string, string>) =>
 
 const unknown = ApiError.make("not_found", "There is no schedule of this name.")
 
-const overlaps = (job: string) =>
-  ApiError.make(
-    "wrong_state",
-    `The schedule's job ${job} is not final, and its overlap is "skip": wait for that job, or cancel it.`
+const overlaps = (job: string, state: JobState) =>
+  ApiError.wrongState(
+    `The schedule's job ${job} is not final, and its overlap is "skip": wait for that job, or cancel it.`,
+    state
   )
 
 const courtesy = (effect: Effect.Effect<void, TransportUnavailable>) =>
@@ -90,15 +93,22 @@ export const layer = HttpApiBuilder.group(
         ? Effect.void
         : courtesy(transport.wake([{ _tag: "Revoked", id: cancelled.id, ...cancelled.cutOff }]))
 
-    const run = Effect.fnUntraced(function*(text: string) {
+    const run = Effect.fnUntraced(function*(text: string, request: HttpServerRequest.HttpServerRequest) {
       const name = yield* orFail(ScheduleBody.nameOf(text))
+      const key = yield* orFail(SubmitBody.headerKey(keysOf(Batch.nodeRequestOf(request))))
       const id = yield* submitter.drawId
-      const ran = yield* answered(schedules.run(name, id))
+      const ran = yield* answered(schedules.run(name, id, key === null ? null : ScheduleBody.runKey(name, key)))
       switch (ran._tag) {
         case "NotFound":
           return yield* unknown
         case "Overlaps":
-          return yield* overlaps(ran.job)
+          return yield* overlaps(ran.job, ran.state)
+        case "KeyMismatch":
+          return yield* Reply.keyReused
+        case "Replayed":
+          return ran.job === null
+            ? yield* Reply.keyGone
+            : json(JobJson.toJson(ran.job), 200, Reply.repeatHeaders)
         case "Ran":
           yield* tell(ran.cancelled)
           if (!ran.announced) {
@@ -115,6 +125,6 @@ export const layer = HttpApiBuilder.group(
       .handleRaw("deleteSchedule", ({ params }) => replying(remove(params.name)))
       .handleRaw("pauseSchedule", ({ params }) => replying(shown(params.name, schedules.pause)))
       .handleRaw("resumeSchedule", ({ params }) => replying(shown(params.name, schedules.resume)))
-      .handleRaw("runSchedule", ({ params }) => replying(run(params.name)))
+      .handleRaw("runSchedule", ({ params, request }) => replying(run(params.name, request)))
   })
 )

@@ -1,8 +1,8 @@
 /** `Schedules` beside the memory store, over its tables: for tests and for the simulation. */
 import { Effect, Latch, Layer } from "effect"
-import type { NewJob } from "../../domain/Job.ts"
+import type { KeyClaim, NewJob } from "../../domain/Job.ts"
 import type { JobId } from "../../domain/JobId.ts"
-import { isFinal } from "../../domain/JobState.ts"
+import { isFinal, type JobState } from "../../domain/JobState.ts"
 import { isSameTiming, type NewSchedule, nextAfter, type Schedule, type ScheduleName } from "../../domain/Schedule.ts"
 import { type CutOff, type FiredJob, type FireRequest, type Ran, Schedules } from "../../ports/Schedules.ts"
 import * as Controls from "./Controls.ts"
@@ -81,7 +81,13 @@ const make = Effect.gen(function*() {
       return write(row, { paused, nextFireMs, updatedAtMs: nowMs }).schedule
     }).pipe(Effect.ensuring(bell.open))
 
-  const store = ({ payload, schedule }: Row, id: JobId, tickMs: number | null, nowMs: number): JobRow.JobRow => {
+  const store = (
+    { payload, schedule }: Row,
+    id: JobId,
+    tickMs: number | null,
+    nowMs: number,
+    key: KeyClaim | null = null
+  ): JobRow.JobRow => {
     const { backoff, maxAttempts, name, priority, queue, retainMs, tags, timeoutMs, type } = schedule
     const job: NewJob = {
       id,
@@ -94,7 +100,7 @@ const make = Effect.gen(function*() {
       timeoutMs,
       runAtMs: null,
       tags,
-      key: null,
+      key,
       resubmittedFrom: null,
       retainMs
     }
@@ -103,9 +109,9 @@ const make = Effect.gen(function*() {
     return stored
   }
 
-  const unfinished = ({ schedule }: Row): JobId | null => {
+  const unfinished = ({ schedule }: Row): { readonly job: JobId; readonly state: JobState } | null => {
     const last = schedule.lastJob === null ? undefined : tables.jobs.get(schedule.lastJob)
-    return last === undefined || isFinal(last.state) ? null : last.submitted.id
+    return last === undefined || isFinal(last.state) ? null : { job: last.submitted.id, state: last.state }
   }
 
   const end = (id: JobId, nowMs: number): ReadonlyArray<CutOff> => {
@@ -120,7 +126,7 @@ const make = Effect.gen(function*() {
     const { name, overlap, priority, queue, type } = row.schedule
     const before = overlap === "allow" || ticks.length === 0 ? null : unfinished(row)
     const due = before !== null && overlap === "skip" ? [] : ticks.filter(({ tickMs }) => !hasFired(name, tickMs))
-    const cancelled = before !== null && overlap === "cancel" && due.length > 0 ? end(before, nowMs) : []
+    const cancelled = before !== null && overlap === "cancel" && due.length > 0 ? end(before.job, nowMs) : []
     for (const { id, tickMs } of due) {
       store(row, id, tickMs, nowMs)
     }
@@ -146,9 +152,15 @@ const make = Effect.gen(function*() {
       }
     })
 
-  const run: Schedules["Service"]["run"] = (name, id) =>
+  const run: Schedules["Service"]["run"] = (name, id, key = null) =>
     Tables.at((nowMs): Ran => {
       const row = rows.get(name)
+      const keyed = key === null ? undefined : Submits.keyed(tables, key.key, nowMs)
+      if (keyed !== undefined && keyed.submitted.id !== id) {
+        return tables.keys.get(key!.key)?.fingerprint === key!.fingerprint
+          ? { _tag: "Replayed", job: JobRow.asJob(keyed) }
+          : { _tag: "KeyMismatch", job: keyed.submitted.id }
+      }
       const there = tables.jobs.get(id)
       if (there !== undefined) {
         return { _tag: "Ran", job: JobRow.asJob(there), cancelled: null, announced: false }
@@ -158,10 +170,13 @@ const make = Effect.gen(function*() {
       }
       const before = unfinished(row)
       if (before !== null && row.schedule.overlap === "skip") {
-        return { _tag: "Overlaps", job: before }
+        return { _tag: "Overlaps", ...before }
       }
-      const [cancelled = null] = before !== null && row.schedule.overlap === "cancel" ? end(before, nowMs) : []
-      const job = JobRow.asJob(store(row, id, null, nowMs))
+      const [cancelled = null] = before !== null && row.schedule.overlap === "cancel" ? end(before.job, nowMs) : []
+      const job = JobRow.asJob(store(row, id, null, nowMs, key))
+      if (key !== null) {
+        tables.keys.set(key.key, { job: id, fingerprint: key.fingerprint })
+      }
       write(row, { lastJob: id })
       return { _tag: "Ran", job, cancelled, announced: false }
     })

@@ -11,8 +11,9 @@
 import { Effect, Latch, Layer, Result } from "effect"
 import { type Backoff, defaults } from "../../domain/Backoff.ts"
 import type { LeaseId } from "../../domain/Claim.ts"
-import type { JobType, Queue } from "../../domain/Job.ts"
+import type { JobType, KeyClaim, Queue } from "../../domain/Job.ts"
 import type { JobId } from "../../domain/JobId.ts"
+import { jobStates } from "../../domain/JobState.ts"
 import {
   isSameTiming,
   type Missed,
@@ -39,7 +40,7 @@ import * as Sql from "./schedules/SchedulesSql.ts"
 import * as Control from "./store/Control.ts"
 import * as Reads from "./store/Reads.ts"
 import { state, type StoreOptions } from "./store/Rows.ts"
-import { addRoutes } from "./store/SubmitSql.ts"
+import { addRoutes, dropExpired, type KeyRow, keys } from "./store/SubmitSql.ts"
 
 type Operation = SchedulesUnavailable["operation"]
 
@@ -139,7 +140,7 @@ type Asks = <Row extends object>(text: string, params: ReadonlyArray<unknown>) =
 
 const busy = (message: string) => new DatabaseFailed({ kind: "locked", code: null, constraint: null, message })
 
-const make = Effect.fnUntraced(function*(options: Pick<StoreOptions, "queued" | "wake">) {
+const make = Effect.fnUntraced(function*(options: StoreOptions) {
   const db = yield* Database
   const reads = Reads.make(db)
   const bell = yield* Latch.make(false)
@@ -324,37 +325,75 @@ const make = Effect.fnUntraced(function*(options: Pick<StoreOptions, "queued" | 
     return fired
   })
 
-  const runOnce = (name: ScheduleName, id: JobId) =>
+  /** The request that has the key, if it is not this one: then the key is this one's. */
+  const takeKey = Effect.fnUntraced(function*(session: Session, id: JobId, { fingerprint, key }: KeyClaim) {
+    const ttl = String(options.keyTtlMs)
+    for (let round = 0; round < roundMax; round++) {
+      const [taken] = yield* session.query(Sql.takeKey, [key, id, fingerprint])
+      if (taken !== undefined) {
+        return null
+      }
+      const [known] = yield* session.query<KeyRow>(keys, [texts([key]), ttl])
+      if (known !== undefined && !known.expired) {
+        return known.job === id ? null : known
+      }
+      if (known !== undefined) {
+        yield* session.query(dropExpired, [texts([key]), uuids([known.job]), ttl])
+      }
+    }
+    return yield* busy("the Idempotency-Key comes and goes")
+  })
+
+  const runUnder = Effect.fnUntraced(function*(session: Session, name: ScheduleName, id: JobId, key: KeyClaim | null) {
+    const [row] = yield* session.query<Sql.RunRow>(Sql.lockForRun, [name])
+    if (row === undefined) {
+      return { _tag: "NotFound" } as const
+    }
+    const before = row.last_job === null || row.last_job === id || row.unfinished === null
+      ? null
+      : { job: row.last_job as JobId, state: jobStates[row.unfinished] ?? "pending" }
+    if (before !== null && row.overlap === "skip") {
+      return { _tag: "Overlaps", ...before } as const
+    }
+    const cancelled = before !== null && row.overlap === "cancel" ? yield* cancel(session, before.job) : []
+    yield* session.query(addRoutes, [texts([row.type]), texts([row.queue])])
+    const [stored] = yield* session.query<{ readonly woken: number }>(statements.run, [name, id, key?.key ?? null])
+    return { _tag: "Ran", cancelled: cancelled[0] ?? null, announced: (stored?.woken ?? 0) > 0 } as const
+  })
+
+  const runOnce = (name: ScheduleName, id: JobId, key: KeyClaim | null) =>
     db.transaction("read", (session) =>
       Effect.gen(function*() {
-        const [row] = yield* session.query<Sql.RunRow>(Sql.lockForRun, [name])
-        if (row === undefined) {
-          return { _tag: "NotFound" } as const
+        const known = key === null ? null : yield* takeKey(session, id, key)
+        if (known !== null) {
+          const id = known.job as JobId
+          return known.fingerprint === key?.fingerprint
+            ? { _tag: "Replayed", id } as const
+            : { _tag: "KeyMismatch", job: id } as const
         }
-        if (row.last_job !== null && row.last_job !== id && row.unfinished && row.overlap === "skip") {
-          return { _tag: "Overlaps", job: row.last_job as JobId } as const
+        const ran = yield* runUnder(session, name, id, key)
+        if (ran._tag !== "Ran" && key !== null) {
+          yield* session.query(Sql.leaveKey, [key.key, id])
         }
-        const cancelled = row.last_job !== null && row.last_job !== id && row.unfinished && row.overlap === "cancel"
-          ? yield* cancel(session, row.last_job)
-          : []
-        yield* session.query(addRoutes, [texts([row.type]), texts([row.queue])])
-        const [stored] = yield* session.query<{ readonly woken: number }>(statements.run, [name, id])
-        return { _tag: "Ran", cancelled: cancelled[0] ?? null, announced: (stored?.woken ?? 0) > 0 } as const
+        return ran
       }))
 
-  const run: Schedules["Service"]["run"] = Effect.fn("SchedulesPostgres.run")(function*(name, id) {
+  const run: Schedules["Service"]["run"] = Effect.fn("SchedulesPostgres.run")(function*(name, id, key = null) {
     const unavailable = failed("run")
-    const ran = yield* runOnce(name, id).pipe(
+    const ran = yield* runOnce(name, id, key).pipe(
       Effect.retry({ times: 2, while: ({ kind }: DatabaseFailed) => kind === "locked" || kind === "deadlock" }),
       Effect.mapError(unavailable)
     )
-    if (ran._tag === "Overlaps") {
+    if (ran._tag === "Overlaps" || ran._tag === "KeyMismatch") {
       return ran satisfies Ran
     }
     const [job] = yield* Effect.mapError(
-      reads.get([id]),
+      reads.get([ran._tag === "Replayed" ? ran.id : id]),
       (cause) => new SchedulesUnavailable({ operation: "run", cause })
     )
+    if (ran._tag === "Replayed") {
+      return { _tag: "Replayed", job: job ?? null } satisfies Ran
+    }
     if (job !== undefined) {
       const { announced, cancelled } = ran._tag === "Ran" ? ran : { announced: false, cancelled: null }
       return { _tag: "Ran", job, cancelled, announced } satisfies Ran
@@ -411,5 +450,5 @@ const addRoutesOf = `INSERT INTO deadman.route (type, queue)
   ORDER BY q.type, q.queue
   ON CONFLICT (type, queue) DO NOTHING`
 
-export const layer = (options: Pick<StoreOptions, "queued" | "wake">): Layer.Layer<Schedules, never, Database> =>
+export const layer = (options: StoreOptions): Layer.Layer<Schedules, never, Database> =>
   Layer.effect(Schedules, make(options))

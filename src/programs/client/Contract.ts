@@ -1,7 +1,7 @@
 /** What a client takes and answers, whichever way it reaches the jobs: within a process, or over HTTP. */
 import { Effect, type Result, Schema } from "effect"
 import type { Job } from "../../domain/Job.ts"
-import type { DeadReason, JobState } from "../../domain/JobState.ts"
+import { type DeadReason, type JobState, jobStates } from "../../domain/JobState.ts"
 import type { QueueSettings } from "../../domain/QueueSettings.ts"
 import type { NewSchedule, Schedule } from "../../domain/Schedule.ts"
 import type { ListRequest } from "../../ports/JobStore.ts"
@@ -26,8 +26,8 @@ export class SubmitUncertain extends Schema.TaggedError<SubmitUncertain>()("Subm
 /** The job is in a state in which that cannot be done. */
 export class WrongState extends Schema.TaggedError<WrongState>()("WrongState", {
   message: Schema.String,
-  /** `unknown` where a server has not said it. */
-  state: Schema.String
+  /** That state; `unknown` where a server of before has not said it. */
+  state: Schema.Literals([...jobStates, "unknown"])
 }) {}
 
 /** There is no schedule of this name. */
@@ -43,15 +43,11 @@ export class ScheduleNotFound extends Schema.TaggedError<ScheduleNotFound>()("Sc
 export type AnyDefinition = Definition<string, any, any>
 
 /** What a program knows of a job that it has just submitted. */
-export interface Submission<Value = unknown> extends Stored<Value> {
-  /** `false`: the job was there already, by its idempotencyKey or as a unique job. */
-  readonly created: boolean
-}
-
-/** One of a batch, of which a server does not say whether it was there already. */
-export interface Stored<Value = unknown> {
+export interface Submission<Value = unknown> {
   readonly id: string
   readonly type: string
+  /** `false`: the job was there already, by its idempotencyKey or as a unique job. */
+  readonly created: boolean
   /** For `wait`, which gives the result as its type. Not there for a job that was submitted by name. */
   readonly definition?: { readonly decodeResult: (json: unknown) => Result.Result<Value, JobValueRefused> }
 }
@@ -60,7 +56,7 @@ export interface Stored<Value = unknown> {
 export type About = string | { readonly id: string }
 
 /** The same; of what was submitted by its definition the result has its type. */
-export type ToWait<Value = unknown> = string | Pick<Stored<Value>, "id" | "definition">
+export type ToWait<Value = unknown> = string | Pick<Submission<Value>, "id" | "definition">
 
 /** A job that has ended: `completed` with its result, or `dead` with a reason. */
 export type Ended<Value = unknown> =
@@ -119,6 +115,11 @@ export interface ScheduleEntry extends
   /** What a tick does while the job before it goes on; `allow` if nothing is said. */
   readonly overlap?: NewSchedule["overlap"] | undefined
   readonly paused?: boolean | undefined
+}
+
+export interface RunOptions {
+  /** One key is one job: a run that is asked for again under it answers the job that is there. */
+  readonly idempotencyKey?: string | undefined
 }
 
 export interface PageOptions {

@@ -9,7 +9,7 @@ import { Sessions, type SessionsUnavailable } from "../../ports/Sessions.ts"
 import { Submitter } from "../../ports/Submitter.ts"
 import { Transport } from "../../ports/Transport.ts"
 import * as Bodies from "./Bodies.ts"
-import type { PageOptions, QueueChange, QueuePage, ScheduleEntry, SchedulePage, Stats } from "./Contract.ts"
+import type { PageOptions, QueueChange, QueuePage, RunOptions, ScheduleEntry, SchedulePage, Stats } from "./Contract.ts"
 import { ScheduleNotFound, type SubmitRefused, WrongState } from "./Contract.ts"
 import { Drafts } from "./Drafts.ts"
 import * as SubmitOptions from "./SubmitOptions.ts"
@@ -39,7 +39,7 @@ export interface ScheduleControl {
   /** It goes on from its first tick after now on. */
   readonly resume: (name: string) => OfSchedules<Schedule, ScheduleNotFound>
   /** Makes a job now, also while it is paused. Its ticks stay as they are. */
-  readonly run: (name: string) => OfSchedules<Job, ScheduleNotFound | WrongState>
+  readonly run: (name: string, options?: RunOptions) => OfSchedules<Job, ScheduleNotFound | WrongState>
   /** Removes it, and says whether there was one. Its jobs stay. */
   readonly delete: (name: string) => OfSchedules<boolean>
 }
@@ -99,17 +99,28 @@ export const make = Effect.gen(function*() {
       return (yield* Effect.flatMap(scheduleName(name), ask)) ?? (yield* new ScheduleNotFound({ name }))
     })
 
-  const run: ScheduleControl["run"] = Effect.fnUntraced(function*(name) {
+  const run: ScheduleControl["run"] = Effect.fnUntraced(function*(name, { idempotencyKey } = {}) {
     const id = yield* submitter.drawId
-    const ran = yield* schedules.run(yield* scheduleName(name), id)
+    const wanted = yield* Effect.fromResult(drafts.readRun(name, idempotencyKey ?? null))
+    const ran = yield* schedules.run(wanted.name, id, wanted.key)
     switch (ran._tag) {
       case "NotFound":
         return yield* new ScheduleNotFound({ name })
       case "Overlaps":
         return yield* new WrongState({
-          state: "unknown",
+          state: ran.state,
           message: `the schedule's job ${ran.job} is not final, and its overlap is "skip": wait for it, or cancel it`
         })
+      case "KeyMismatch":
+        return yield* Bodies.refuse(
+          `this idempotencyKey was used for another request, whose job is ${ran.job}: use one key per request`,
+          "idempotencyKey"
+        )
+      case "Replayed":
+        return ran.job ?? (yield* Bodies.refuse(
+          "the job of this idempotencyKey was pruned: use a new key to run it again",
+          "idempotencyKey"
+        ))
       case "Ran":
         if (ran.cancelled?.cutOff) {
           yield* hint([{ _tag: "Revoked", id: ran.cancelled.id, ...ran.cancelled.cutOff }])

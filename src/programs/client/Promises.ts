@@ -12,10 +12,10 @@ import type {
   PageOptions,
   QueueChange,
   QueuePage,
+  RunOptions,
   ScheduleEntry,
   SchedulePage,
   Stats,
-  Stored,
   Submission,
   ToWait,
   WaitOptions
@@ -46,13 +46,13 @@ export interface ScheduleCalls<Call = never> {
   /** It goes on from its first tick after now on. */
   readonly resume: (name: string, call?: Call) => Promise<Schedule>
   /** Makes a job now, also while it is paused. Its ticks stay as they are. */
-  readonly run: (name: string, call?: Call) => Promise<Job>
+  readonly run: (name: string, options?: RunOptions, call?: Call) => Promise<Job>
   /** Removes it, and says whether there was one. Its jobs stay. */
   readonly delete: (name: string, call?: Call) => Promise<boolean>
 }
 
-/** `Batched` is what is known of each job of a batch, and `Extra` what a single submit may be told besides. */
-export interface Jobs<Call = never, Batched extends Stored = Submission, Extra = unknown> {
+/** `Extra` is what a single submit may be told besides. */
+export interface Jobs<Call = never, Extra = unknown> {
   /** Stores a job; resolves after the commit. */
   readonly submit: {
     <Payload, Value>(
@@ -64,7 +64,7 @@ export interface Jobs<Call = never, Batched extends Stored = Submission, Extra =
     (type: string, payload?: unknown, options?: SubmitOptions & Extra, call?: Call): Promise<Submission>
   }
   /** Stores all of them or none, in one commit. */
-  readonly submitAll: (entries: ReadonlyArray<Entry>, call?: Call) => Promise<ReadonlyArray<Batched>>
+  readonly submitAll: (entries: ReadonlyArray<Entry>, call?: Call) => Promise<ReadonlyArray<Submission>>
   /** The job as it is at present; `null` if there is none of this id. */
   readonly get: (job: About, call?: Call) => Promise<Job | null>
   /** Waits until the job is `completed` or `dead`, whichever; rejects after `timeoutMs`, a minute if nothing is said. */

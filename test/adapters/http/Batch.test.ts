@@ -75,7 +75,12 @@ for (const [store, layer] of Subject.both) {
         const answer = yield* batch([entry, { type: "twice" }, entry])
         assert.strictEqual(answer.status, 201)
         assert.strictEqual(answer.body.jobs[0].id, answer.body.jobs[2].id)
-        assert.strictEqual(yield* countOf("twice"), 2)
+        assert.deepStrictEqual(answer.body.outcomes, ["created", "created", "replayed"])
+        const only = { type: "twice", payload: 1, unique: {} }
+        const skipped = yield* batch([only, entry, only])
+        assert.deepStrictEqual(skipped.body.outcomes, ["created", "replayed", "skipped"])
+        assert.strictEqual((yield* batch([entry])).status, 200)
+        assert.strictEqual(yield* countOf("twice"), 3)
       }))
 
     it.effect("an array has 1 to 10,000 entries and at most 16 MiB", () =>

@@ -141,15 +141,34 @@ it.layer(Layer.empty, { excludeTestServices: true, timeout: "30 seconds" })("the
 
   it.effect("draws one key per job of a batch, and the same ones for a repeat", () =>
     Effect.gen(function*() {
-      const { client, seen } = yield* against(lost, json(201, { jobs: [job, job] }))
-      const jobs = yield* client.submitBatch([{ type: "mail" }, { type: "mail", idempotency_key: "mine" }])
-      assert.strictEqual(jobs.length, 2)
+      const { client, seen } = yield* against(
+        lost,
+        json(201, { jobs: [job, job, job, job], outcomes: ["replayed", "replayed", "skipped", "created"] })
+      )
+      const jobs = yield* client.submitBatch([
+        { type: "mail" },
+        { type: "mail", idempotency_key: "mine" },
+        { type: "mail", unique: {} },
+        { type: "mail", idempotency_key: "other" }
+      ])
+      assert.deepStrictEqual(jobs.map(({ outcome }) => outcome), ["created", "replayed", "skipped", "created"])
       const [first, second] = seen.map(({ body }) =>
         JSON.parse(body).map((entry: { idempotency_key: string }) => entry.idempotency_key)
       )
       assert.deepStrictEqual(first, second)
       assert.match(first[0], /^[0-9a-f-]{36}$/)
       assert.strictEqual(first[1], "mine")
+    }))
+
+  it.effect("repeats a run of a schedule whose answer was lost, under the key that it drew or was given", () =>
+    Effect.gen(function*() {
+      for (const key of [undefined, "mine"]) {
+        const { client, seen } = yield* against(lost, json(200, job, { "idempotent-replayed": "true" }))
+        assert.strictEqual((yield* client.runSchedule("nightly", { key })).id, "j1")
+        const keys = seen.map(({ headers }) => headers["idempotency-key"])
+        assert.deepStrictEqual(keys, [keys[0], keys[0]])
+        assert.match(String(keys[0]), key === undefined ? /^[0-9a-f-]{36}$/ : /^mine$/)
+      }
     }))
 
   it.effect("repeats neither a resubmit nor a retry that may have been done", () =>
@@ -222,6 +241,9 @@ it.layer(Layer.empty, { excludeTestServices: true, timeout: "30 seconds" })("the
         assert.strictEqual(error._tag, tags[code] ?? "InvalidRequest", code)
         assert.include(error.message, `says ${code}`)
       }
+      const state = { error: { code: "wrong_state", message: "no", state: "running" } }
+      const wrong = yield* Effect.flip((yield* against(json(409, state))).client.retry("j1"))
+      assert.strictEqual(wrong._tag === "WrongState" && wrong.state, "running")
       const newer = yield* playing([json(409, { error: { code: "of_tomorrow", message: "no" } })])
       assert.strictEqual((yield* Effect.flip((yield* clientOf(newer)).get("j1")))._tag, "WrongState")
     }))

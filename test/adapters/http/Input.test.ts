@@ -193,7 +193,8 @@ for (const [store, layer] of Subject.both) {
         const wrong: ReadonlyArray<readonly [string, ReadonlyArray<unknown>]> = [
           ["priority", [-1_001, 1_001, 1.5, 2 ** 31, "high", null]],
           ["timeout_ms", [0, -1, 2 ** 31, 1e12, 0.5, "1"]],
-          ["run_at_ms", [-1, 1.5, "tomorrow", 253_402_300_800_000, 1e300, true]],
+          ["run_at_ms", [-1, 1.5, "tomorrow", 253_402_300_800_000, 1e300, true, 1_000_000_000, 99_999_999_999]],
+          ["start_by_ms", [-1, 1_700_000_000]],
           ["queue", ["", "a".repeat(300), "../x", "😀", " a", "a b", null, 1]],
           ["type", ["", "a".repeat(129), "../x", "😀", " a", null, 1, [], undefined]],
           ["tags", ["x", [""], [1], [" a"], ["a".repeat(65)], Array.from({ length: 33 }, () => "a"), null]],
@@ -259,7 +260,9 @@ for (const [store, layer] of Subject.both) {
           "type=%27",
           "queue=a%20b",
           "tag=",
-          "tag=%00"
+          "tag=%00",
+          `id=${Array.from({ length: 201 }, () => "x").join(",")}`,
+          "id=x&limit=1"
         ]
         for (const query of wrong) {
           const answer = yield* send("GET", `/jobs?${query}`)
@@ -270,6 +273,24 @@ for (const [store, layer] of Subject.both) {
         for (const state of ["pending", "running", "failed", "completed", "dead"]) {
           assert.strictEqual((yield* send("GET", `/jobs?state=${state}`)).status, 200)
         }
+      }))
+
+    it.effect("the jobs of many ids come at once, newest first, and those that are not there are left out", () =>
+      Effect.gen(function*() {
+        const { send } = yield* client
+        const ids: Array<string> = []
+        for (let n = 0; n < 3; n++) {
+          ids.push((yield* send("POST", "/jobs", { type: "ids", payload: n })).body.id)
+        }
+        const strangers = [crypto.randomUUID(), "no-id", ""]
+        const page = yield* send(
+          "GET",
+          `/jobs?id=${[...strangers, ids[1], ids[2]!.toUpperCase(), ids[0], ids[1]].join(",")}`
+        )
+        assert.strictEqual(page.status, 200)
+        assert.deepStrictEqual(page.body.jobs.map((job: { id: string }) => job.id), ids.toReversed())
+        assert.isNull(page.body.next_cursor)
+        assert.deepStrictEqual((yield* send("GET", "/jobs?id=")).body, { jobs: [], next_cursor: null })
       }))
 
     it.effect("A6: a cursor walks a changing list with no row repeated and none missed", () =>

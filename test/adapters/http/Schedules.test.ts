@@ -200,9 +200,32 @@ for (const [store, layer] of Subject.both) {
         const first = yield* send("POST", "/schedules/once/run")
         const second = yield* send("POST", "/schedules/once/run")
         assert.deepStrictEqual([second.status, second.body.error.code], [409, "wrong_state"])
+        assert.strictEqual(second.body.error.state, "pending")
         assert.include(second.body.error.message, first.body.id)
         yield* send("DELETE", `/jobs/${first.body.id}`)
         assert.strictEqual((yield* send("POST", "/schedules/once/run")).status, 201)
+      }))
+
+    it.effect("run takes an Idempotency-Key: a repeat is the same job, and another request is refused", () =>
+      Effect.gen(function*() {
+        const key = { "idempotency-key": "run-1" }
+        const run = (name: string, headers: Record<string, string>) =>
+          send("POST", `/schedules/${name}/run`, undefined, headers)
+        yield* send("PUT", "/schedules/keyed", { ...daily, overlap: "skip" })
+        yield* send("PUT", "/schedules/keyed-2", daily)
+        const first = yield* run("keyed", key)
+        const again = yield* run("keyed", { "idempotency-key": `"run-1"` })
+        assert.deepStrictEqual([first.status, again.status, again.body.id], [201, 200, first.body.id])
+        assert.strictEqual(again.headers.get("idempotent-replayed"), "true")
+        const other = yield* run("keyed-2", key)
+        assert.deepStrictEqual([other.status, other.body.error.code], [422, "idempotency_key_reused"])
+        const submit = yield* send("POST", "/jobs", { type: "none", idempotency_key: "run-1" })
+        assert.strictEqual(submit.status, 422)
+        const wrong = yield* run("keyed", { "idempotency-key": "a b" })
+        assert.deepStrictEqual([wrong.status, wrong.body.error.code], [400, "invalid_idempotency_key"])
+        yield* send("DELETE", `/jobs/${first.body.id}`)
+        assert.strictEqual((yield* run("keyed", key)).body.id, first.body.id)
+        assert.strictEqual((yield* run("keyed", { "idempotency-key": "run-2" })).status, 201)
       }))
 
     it.effect("a list is walked by its cursor, each schedule once", () =>

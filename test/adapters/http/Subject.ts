@@ -76,7 +76,7 @@ export const layerPostgres = (options: Options = {}) =>
       JobStorePostgres.layer({ wake: true, keyTtlMs: 86_400_000 }),
       LeaseRegisterPostgres.layer,
       QueuesPostgres.layer({ wake: true }),
-      SchedulesPostgres.layer({ wake: true })
+      SchedulesPostgres.layer({ wake: true, keyTtlMs: 86_400_000 })
     ).pipe(Layer.provide(Postgres.layer)),
     options
   )

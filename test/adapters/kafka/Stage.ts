@@ -47,7 +47,7 @@ export const make = Effect.fnUntraced(function*(brokers: string, prefixGiven?: s
       DelayedJobsPostgres.layer,
       SessionsPostgres.layer,
       QueuesPostgres.layer({ wake: true }),
-      SchedulesPostgres.layer({ wake: true, queued: true }),
+      SchedulesPostgres.layer({ wake: true, queued: true, keyTtlMs: 60_000 }),
       onKafka,
       Loops.layer
     ).pipe(Layer.provide(Layer.succeedContext(database)))

@@ -14,7 +14,7 @@ import * as Rows from "../../support/Rows.ts"
 
 const stores = Layer.merge(
   JobStorePostgres.layer({ wake: true, keyTtlMs: 60_000 }),
-  SchedulesPostgres.layer({ wake: true })
+  SchedulesPostgres.layer({ wake: true, keyTtlMs: 60_000 })
 )
 
 SchedulesContract.suite("postgres", Layer.provide(stores, Postgres.layer), { pass: Clock.wait })

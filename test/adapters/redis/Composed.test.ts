@@ -39,7 +39,7 @@ const store = Layer.mergeAll(
   TransportPostgres.layer,
   SessionsPostgres.layer,
   QueuesPostgres.layer({ wake: true }),
-  SchedulesPostgres.layer({ wake: true })
+  SchedulesPostgres.layer({ wake: true, keyTtlMs: 60_000 })
 ).pipe(Layer.provide(Postgres.layer))
 
 const onRedis = (url: string) =>

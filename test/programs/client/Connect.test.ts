@@ -19,7 +19,7 @@ const report = Job.define({
 const epoch = DateTime.toDateUtc(DateTime.makeUnsafe(0))
 const payload = { n: 1, at: epoch }
 
-type Speaker = Deadman.Jobs<never, Deadman.Stored>
+type Speaker = Deadman.Jobs<never>
 
 const does = <A>(ask: () => Promise<A>) => Effect.promise(ask)
 
@@ -27,7 +27,7 @@ const refusal = (ask: () => Promise<unknown>) =>
   does(() =>
     ask().then(
       (): never => assert.fail("it was accepted"),
-      (error: Error & { readonly _tag?: string; readonly field?: string | null }) => error
+      (error: Error & { readonly _tag?: string; readonly field?: string | null; readonly state?: string }) => error
     )
   )
 
@@ -58,6 +58,14 @@ const speaks = (deadman: Speaker) =>
     const all = yield* does(() =>
       deadman.submitAll([{ job: report, payload }, { job: "other", payload: [1], options: { priority: 7 } }])
     )
+    const repeated = yield* does(() =>
+      deadman.submitAll([{ job: report, payload, options: { ...key, tags: ["a"] } }, {
+        job: "other",
+        payload: [2],
+        options: { tags: ["b"] }
+      }])
+    )
+    yield* does(() => deadman.cancel(repeated[1]!))
     const page = yield* does(() => deadman.list({ limit: 2 }))
     const rest = yield* does(() => deadman.list({ limit: 2, before: page.next ?? "" }))
     const cancelled = yield* does(() => deadman.cancel(all[1]!))
@@ -79,6 +87,11 @@ const speaks = (deadman: Speaker) =>
     )
     const ran = yield* does(() => deadman.schedules.run("nightly"))
     const overlaps = yield* refusal(() => deadman.schedules.run("nightly"))
+    yield* does(() => deadman.cancel(ran))
+    const once = yield* does(() => deadman.schedules.run("nightly", { idempotencyKey: "r-1" }))
+    const twice = yield* does(() => deadman.schedules.run("nightly", { idempotencyKey: "r-1" }))
+    const reused = yield* refusal(() => deadman.submit("x", null, { idempotencyKey: "r-1" }))
+    const badKey = yield* refusal(() => deadman.schedules.run("nightly", { idempotencyKey: "a b" }))
     const paused = yield* does(() => deadman.schedules.pause("nightly"))
     const resumed = yield* does(() => deadman.schedules.resume("nightly"))
     const schedules = yield* does(() => deadman.schedules.list())
@@ -107,6 +120,9 @@ const speaks = (deadman: Speaker) =>
       refused,
       page: [page.jobs.map(({ type }) => type), rest.jobs.map(({ type }) => type), rest.next],
       cancelled: [cancelled.state, cancelled.reason, ended.state, ended.reason],
+      created: [all, repeated].map((batch) => batch.map((one) => [Object.keys(one), one.created])),
+      states: [wrong.state, overlaps.state],
+      run: [once.id === twice.id, reused._tag, reused.field, badKey._tag, badKey.field],
       anew: [anew.resubmittedFrom === all[1]!.id, anew.state, anew.priority],
       errors: [late, wrong, unknown, overlaps, cannotPause, badCron, badQueue].map(({ _tag }) => _tag),
       fields: [badCron.field, badQueue.field],
@@ -116,7 +132,7 @@ const speaks = (deadman: Speaker) =>
       ran: [ran.schedule, ran.tickMs, ran.retainMs, ran.payload, ran.backoff],
       paused: [paused.paused, paused.nextFireMs, resumed.paused, resumed.nextFireMs === put.nextFireMs],
       schedules: schedules.schedules.map(({ name }) => name),
-      read: [read?.name, read?.lastJob === ran.id],
+      read: [read?.name, read?.lastJob === once.id],
       deleted,
       unscheduled,
       noSchedule,
@@ -156,6 +172,10 @@ describe("Deadman.start and connect()", () => {
         ["SubmitRefused", "idempotencyKey"]
       ])
       assert.deepStrictEqual(there, here)
+      const keys = ["id", "type", "created"]
+      assert.deepStrictEqual(here.created, [[[keys, true], [keys, true]], [[keys, false], [keys, true]]])
+      assert.deepStrictEqual(here.states, ["dead", "pending"])
+      assert.deepStrictEqual(here.run, [true, "SubmitRefused", "idempotencyKey", "SubmitRefused", "idempotencyKey"])
       const { backoff, maxAttempts, payload: stored, retainMs, tags } = here.stored
       assert.deepStrictEqual({ backoff, maxAttempts, stored, retainMs, tags }, {
         backoff: { kind: "exponential", base_ms: 10, cap_ms: 20 },

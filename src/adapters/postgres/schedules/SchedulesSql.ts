@@ -109,18 +109,20 @@ export interface RunRow {
   readonly type: string
   readonly queue: string
   readonly last_job: string | null
-  readonly unfinished: boolean
+  /** The state of that job, as long as it is not final. */
+  readonly unfinished: number | null
 }
 
 export const lockForRun = `SELECT q.overlap, q.type, q.queue, q.last_job,
-         EXISTS (SELECT 1 FROM deadman.job j WHERE j.id = q.last_job
-                 AND j.state IN (${state.pending}, ${state.running}, ${state.failed})) AS unfinished
+         (SELECT j.state FROM deadman.job j WHERE j.id = q.last_job
+          AND j.state IN (${state.pending}, ${state.running}, ${state.failed})) AS unfinished
   FROM deadman.schedule q WHERE q.name = $1::text FOR UPDATE OF q`
 
 const bodies = (from: string, conflict: string) =>
   `b AS (
-     INSERT INTO deadman.body (id, payload, created_at_ms, timeout_ms, max_attempts, backoff, tags, schedule, tick_ms)
-     SELECT k.id, q.payload, s.now, q.timeout_ms, q.max_attempts, q.backoff, q.tags, k.name, k.tick_ms
+     INSERT INTO deadman.body (id, payload, created_at_ms, timeout_ms, max_attempts, backoff, tags, key, schedule,
+                               tick_ms)
+     SELECT k.id, q.payload, s.now, q.timeout_ms, q.max_attempts, q.backoff, q.tags, k.key, k.name, k.tick_ms
      FROM ${from} CROSS JOIN s JOIN deadman.schedule q ON q.name = k.name
      ORDER BY k.id
      ON CONFLICT ${conflict} DO NOTHING
@@ -166,7 +168,8 @@ export const fire = (options: Pick<StoreOptions, "queued" | "wake">) =>
      SELECT f.*, r.id AS route, r.step_ms FROM f JOIN deadman.route r ON r.type = f.type AND r.queue = f.queue
    ),
    k AS MATERIALIZED (
-     SELECT t.id, t.name, t.tick_ms::bigint AS tick_ms, m.route, m.step_ms, m.type, m.queue, m.priority
+     SELECT t.id, t.name, t.tick_ms::bigint AS tick_ms, NULL::text AS key, m.route, m.step_ms, m.type, m.queue,
+            m.priority
      FROM unnest($4::text[], $5::float8[], $6::uuid[]) t(name, tick_ms, id) JOIN m ON m.name = t.name
      WHERE m.overlap <> 'skip' OR NOT EXISTS (
        SELECT 1 FROM deadman.job j
@@ -195,11 +198,17 @@ export const fire = (options: Pick<StoreOptions, "queued" | "wake">) =>
           (SELECT count(*) FROM f) > (SELECT count(*) FROM m) AS routeless,
           (SELECT count(*)::int FROM n) AS woken`
 
-/** $1 name, $2 the job's id. It names no tick. */
+/** Within the transaction of a run: $1 the key, $2 the job, $3 the fingerprint. Says nothing where the key is known. */
+export const takeKey = `INSERT INTO deadman.key (key, job, fingerprint) VALUES ($1::text, $2::uuid, $3::text)
+  ON CONFLICT (key) DO NOTHING RETURNING job`
+
+export const leaveKey = `DELETE FROM deadman.key WHERE key = $1::text AND job = $2::uuid`
+
+/** $1 name, $2 the job's id, $3 its key. It names no tick. */
 export const run = (options: Pick<StoreOptions, "queued" | "wake">) =>
   `WITH s AS MATERIALIZED (SELECT deadman.now_ms() AS now),
    k AS MATERIALIZED (
-     SELECT $2::uuid AS id, q.name, NULL::bigint AS tick_ms, r.id AS route, r.step_ms
+     SELECT $2::uuid AS id, q.name, NULL::bigint AS tick_ms, $3::text AS key, r.id AS route, r.step_ms
      FROM deadman.schedule q JOIN deadman.route r ON r.type = q.type AND r.queue = q.queue
      WHERE q.name = $1::text
    ),
