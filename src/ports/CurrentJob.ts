@@ -35,6 +35,8 @@ export interface HandlerContext {
   readonly log: (line: string) => void
   /** A value as it would be kept as the result: JSON text, or `null` for nothing. */
   readonly toResult: (value: unknown) => string | null
+  /** `false` in `deadman/testing`, where the job is in memory: `Effects` have nothing to commit with. */
+  readonly inPostgres?: boolean | undefined
 }
 
 export class CurrentJob extends Context.Service<CurrentJob, {
@@ -48,4 +50,6 @@ export class CurrentJob extends Context.Service<CurrentJob, {
   readonly log: (line: string) => Effect.Effect<void>
   /** A value as it would be kept as the result: JSON text, or `null` for nothing. */
   readonly toResult: (value: unknown) => string | null
+  /** `false` in `deadman/testing`, where the job is in memory: `Effects` have nothing to commit with. */
+  readonly inPostgres?: boolean | undefined
 }>()("deadman/ports/CurrentJob") {}

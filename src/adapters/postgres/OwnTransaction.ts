@@ -12,7 +12,7 @@
  * A query that failed undoes its transaction, whoever caught its error: the COMMIT then is a ROLLBACK, and most clients do
  * not say so. So each form sends a statement after the work, which fails there.
  */
-import { Effect } from "effect"
+import { Effect, Schema } from "effect"
 import { SqlClient, type SqlError } from "effect/sql"
 import type { Claim } from "../../domain/Claim.ts"
 import { CurrentJob, type HandlerJob } from "../../ports/CurrentJob.ts"
@@ -26,7 +26,20 @@ export interface Running {
   readonly job: Pick<HandlerJob, "id" | "worker">
   readonly claim: Claim
   readonly toResult: (value: unknown) => string | null
+  readonly inPostgres?: boolean | undefined
 }
+
+/** There is no claim in the database that the transaction could be fenced by. Trying again does not mend that. */
+export class EffectsNeedPostgres extends Schema.TaggedError<EffectsNeedPostgres>()("EffectsNeedPostgres", {}) {
+  readonly retry = false
+  override get message(): string {
+    return "Effects commit together with a job that is in Postgres, and this job is in memory (deadman/testing): test " +
+      "this handler with Deadman.start({ handlers, databaseUrl }), or without a databaseUrl for a Postgres of its own"
+  }
+}
+
+const needPostgres = ({ inPostgres }: Running): Effect.Effect<void, EffectsNeedPostgres> =>
+  inPostgres === false ? Effect.fail(new EffectsNeedPostgres()) : Effect.void
 
 const keyMax = 200
 
@@ -93,11 +106,12 @@ export const once = Effect.fnUntraced(function*<A, E, R>(
   effect: Effect.Effect<A, E, R>
 ): Effect.fn.Return<
   Once<A>,
-  E | SqlError.SqlError | ClaimNotCurrent,
+  E | SqlError.SqlError | ClaimNotCurrent | EffectsNeedPostgres,
   R | SqlClient.SqlClient | CurrentJob
 > {
-  const sql = yield* SqlClient.SqlClient
   const current = yield* CurrentJob
+  yield* needPostgres(current)
+  const sql = yield* SqlClient.SqlClient
   const params = effectParams(current, key)
   return yield* sql.withTransaction(Effect.gen(function*() {
     const [row] = yield* sql.unsafe<{ readonly go: boolean }>(pledgeEffect, params)
@@ -115,9 +129,14 @@ export const once = Effect.fnUntraced(function*<A, E, R>(
 /** Runs `effect` and ends the job with its value as the result, in one transaction. What the run says later is a repeat. */
 export const complete = Effect.fnUntraced(function*<A, E, R>(
   effect: Effect.Effect<A, E, R>
-): Effect.fn.Return<A, E | SqlError.SqlError | ClaimNotCurrent, R | SqlClient.SqlClient | CurrentJob> {
-  const sql = yield* SqlClient.SqlClient
+): Effect.fn.Return<
+  A,
+  E | SqlError.SqlError | ClaimNotCurrent | EffectsNeedPostgres,
+  R | SqlClient.SqlClient | CurrentJob
+> {
   const current = yield* CurrentJob
+  yield* needPostgres(current)
+  const sql = yield* SqlClient.SqlClient
   const begun = sql.unsafe(beginRun, claimParams(current))
   return yield* sql.withTransaction(
     Effect.tap(
@@ -152,9 +171,9 @@ const ask = (query: Query, text: string, params: Array<unknown>): Effect.Effect<
   working(() => query(text, params))
 
 const guarding = (running: Running, key: string, query: Query) =>
-  Effect.map(
-    Effect.suspend(() => ask(query, pledgeEffect, effectParams(running, key))),
-    (answer) => rowsOf(answer)[0]?.["go"] === true
+  needPostgres(running).pipe(
+    Effect.andThen(Effect.suspend(() => ask(query, pledgeEffect, effectParams(running, key)))),
+    Effect.map((answer) => rowsOf(answer)[0]?.["go"] === true)
   )
 
 /** `BEGIN`, `body` and `COMMIT` on one connection, rolled back where something fails. */
@@ -183,9 +202,12 @@ export const guard = (running: Running, key: string, query: Query): Promise<bool
  * fails where a query before it has failed.
  */
 export const completing = (running: Running, value: unknown, query: Query): Promise<void> =>
-  Effect.runPromise(Effect.asVoid(
-    Effect.suspend(() => ask(query, pledgeCompletion, completionParams(running, value)))
-  ))
+  Effect.runPromise(
+    needPostgres(running).pipe(
+      Effect.andThen(Effect.suspend(() => ask(query, pledgeCompletion, completionParams(running, value)))),
+      Effect.asVoid
+    )
+  )
 
 /** `once` for a plain client: `query` sends on one connection that is in no transaction. */
 export const onceWith = <A>(
@@ -194,7 +216,8 @@ export const onceWith = <A>(
   query: Query,
   work: () => PromiseLike<A>
 ): Promise<Once<A>> =>
-  Effect.runPromise(
+  Effect.runPromise(Effect.andThen(
+    needPostgres(running),
     transact(
       query,
       Effect.flatMap(guarding(running, key, query), (go): Effect.Effect<Once<A>, unknown> =>
@@ -202,11 +225,12 @@ export const onceWith = <A>(
     ).pipe(Effect.catch((error) =>
       said<A, unknown>(running, error)
     ))
-  )
+  ))
 
 /** `complete` for a plain client: `query` sends on one connection that is in no transaction. */
 export const completeWith = <A>(running: Running, query: Query, work: () => PromiseLike<A>): Promise<A> =>
-  Effect.runPromise(
+  Effect.runPromise(Effect.andThen(
+    needPostgres(running),
     transact(
       query,
       Effect.gen(function*() {
@@ -218,4 +242,4 @@ export const completeWith = <A>(running: Running, query: Query, work: () => Prom
     ).pipe(
       Effect.mapError((error) => codeOf(error) === notCurrent ? new ClaimNotCurrent({ claim: running.claim }) : error)
     )
-  )
+  ))

@@ -36,7 +36,8 @@ const current = (context: JobContext): CurrentJob["Service"] => ({
   },
   progress: (value) => Effect.sync(() => context.progress(value)),
   log: (line) => Effect.sync(() => context.log(line)),
-  toResult: context.toResult
+  toResult: context.toResult,
+  inPostgres: context.inPostgres
 })
 
 const contextOf = (job: HandlerJob, given: HandlerContext, encode: Coding): JobContext => ({
@@ -47,7 +48,8 @@ const contextOf = (job: HandlerJob, given: HandlerContext, encode: Coding): JobC
   },
   progress: (value) => given.progress(value),
   log: (line) => given.log(line),
-  toResult: (value) => given.toResult(encoded(encode, value))
+  toResult: (value) => given.toResult(encoded(encode, value)),
+  inPostgres: given.inPostgres
 })
 
 const isPromiseLike = (value: unknown): value is PromiseLike<unknown> =>

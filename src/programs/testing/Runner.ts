@@ -91,7 +91,7 @@ const make = Effect.gen(function*() {
   const context = Context.add(yield* Effect.context<never>(), Clock.Clock, service)
   const fork = yield* FiberSet.makeRuntime<never, void, never>()
   const notes = Notes.make({ store, now: () => clock.currentTimeMillisUnsafe() })
-  const starter = Run.starter(worker, context, notes)
+  const starter = Run.starter(worker, context, notes, false)
   const flights = new Map<JobId, Flight>()
   let ran: Array<JobId> = []
 

@@ -20,12 +20,14 @@ const toResult = (value: unknown): string | null => value === undefined ? null :
 /** What a run may be interrupted with. Made on first use: most handlers never look at their signal. */
 export class RunContext implements HandlerContext {
   readonly claim: Claim
+  readonly inPostgres: boolean
   readonly #attempt: number
   readonly #notes: Notes
   #controller: AbortController | undefined = undefined
 
-  constructor(claim: Claim, attempt: number, notes: Notes) {
+  constructor(claim: Claim, attempt: number, notes: Notes, inPostgres: boolean) {
     this.claim = claim
+    this.inPostgres = inPostgres
     this.#attempt = attempt
     this.#notes = notes
   }
@@ -140,7 +142,12 @@ export interface Starter {
   ) => ((reason: string) => void) | null
 }
 
-export const starter = (worker: string, context: Context.Context<never>, notes: Notes): Starter => {
+export const starter = (
+  worker: string,
+  context: Context.Context<never>,
+  notes: Notes,
+  inPostgres = true
+): Starter => {
   const runFork = Effect.runForkWith(context)
 
   const follow = (
@@ -162,7 +169,7 @@ export const starter = (worker: string, context: Context.Context<never>, notes: 
 
   return {
     start: (handler, claim, job, end) => {
-      const run = new RunContext(claim, job.attempts + 1, notes)
+      const run = new RunContext(claim, job.attempts + 1, notes, inPostgres)
       try {
         const value = handler({
           id: job.id,

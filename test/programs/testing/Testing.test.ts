@@ -1,7 +1,8 @@
 /** What users test their handlers with: jobs in memory, on a clock that the test moves. */
 import { assert, describe, it } from "@effect/vitest"
-import { DateTime, Effect, Schema } from "effect"
-import { Deadman, Job } from "../../../src/programs/deadman.ts"
+import { DateTime, Effect, Layer, Schema } from "effect"
+import { SqlClient } from "effect/sql"
+import { Deadman, Effects, Job } from "../../../src/programs/deadman.ts"
 import * as Testing from "../../../src/programs/testing.ts"
 
 const mail = Job.define({
@@ -261,6 +262,49 @@ describe("deadman/testing", () => {
           })
       ))
   })
+
+  it("effects, which commit with a job that is in Postgres, say at once that it is not", () => {
+    let asked = 0
+    const query: Effects.Query = () => Promise.reject(new Error(`asked ${++asked} times`))
+    const handlers = {
+      once: (_: unknown, context: Job.JobContext) => Effects.onceWith(context, "k", query, () => query("", [])),
+      complete: (_: unknown, context: Job.JobContext) => Effects.completeWith(context, query, () => query("", [])),
+      guard: (_: unknown, context: Job.JobContext) => Effects.guard(context, "k", query),
+      completing: (_: unknown, context: Job.JobContext) => Effects.completing(context, null, query)
+    }
+    const types = Object.keys(handlers) as Array<keyof typeof handlers>
+    const typed = types.map((type) => Job.define({ type, payload: Schema.Null }).handle(handlers[type]))
+    return using({ handlers: typed }, (deadman) =>
+      Promise.all(types.map((type) => deadman.submit(type, null)))
+        .then(() => deadman.drain())
+        .then((jobs) => {
+          assert.deepStrictEqual(jobs.map(({ reason }) => reason), types.map(() => "rejected" as const))
+          for (const { errors } of jobs) {
+            assert.strictEqual(errors[0]?.name, "EffectsNeedPostgres")
+            assert.include(errors[0]?.message, "Deadman.start({ handlers, databaseUrl })")
+          }
+          assert.strictEqual(asked, 0)
+        }))
+  })
+
+  it.effect("effects of Effect SQL say so too", () =>
+    Effect.gen(function*() {
+      const client = yield* Deadman.Client
+      const runner = yield* Testing.Runner
+      yield* client.submit("once", null)
+      yield* client.submit("complete", null)
+      const jobs = yield* runner.drain
+      assert.deepStrictEqual(jobs.map(({ errors }) => errors[0]?.name), ["EffectsNeedPostgres", "EffectsNeedPostgres"])
+    }).pipe(
+      Effect.provide(
+        Testing.layer({
+          handlers: [
+            Job.define({ type: "once", payload: Schema.Null }).handle(() => Effects.once("k", Effect.void)),
+            Job.define({ type: "complete", payload: Schema.Null }).handle(() => Effects.complete(Effect.void))
+          ]
+        }).pipe(Layer.provide(Layer.succeed(SqlClient.SqlClient, {} as SqlClient.SqlClient)))
+      )
+    ))
 
   it.effect("as a Layer it runs on the clock that the test has, and handlers find the client", () =>
     Effect.gen(function*() {
