@@ -242,11 +242,11 @@ export const controlLaws: Steps.Laws = (it, pass) => {
       const type = yield* Jobs.freshType
       const queue = yield* Jobs.freshQueue
       const now = yield* store.now
-      const late = yield* Steps.submitted({ type, queue, runAtMs: now + 300 })
-      const soon = yield* Steps.submitted({ type, queue, runAtMs: now + 200 })
+      const late = yield* Steps.submitted({ type, queue, runAtMs: now + 1_100 })
+      const soon = yield* Steps.submitted({ type, queue, runAtMs: now + 1_000 })
       const { nextInMs } = yield* store.promote(1_000)
-      assert.isAtMost(nextInMs ?? Number.NaN, 200)
-      yield* pass(320)
+      assert.isAtMost(nextInMs ?? Number.NaN, 1_000)
+      yield* Steps.reached(pass, now + 1_100)
 
       const { jobs } = yield* store.promote(1_000)
 
@@ -261,10 +261,10 @@ export const controlLaws: Steps.Laws = (it, pass) => {
   it.effect("3: promote takes at most its limit", () =>
     Effect.gen(function*() {
       const store = yield* JobStore
-      const runAtMs = (yield* store.now) + 100
+      const runAtMs = (yield* store.now) + 1_000
       const jobs = yield* Steps.submittedAll(3, { runAtMs })
       yield* store.promote(1_000)
-      yield* pass(120)
+      yield* Steps.reached(pass, runAtMs)
 
       const first = yield* store.promote(2)
       const rest = yield* store.promote(1_000)
@@ -277,12 +277,12 @@ export const controlLaws: Steps.Laws = (it, pass) => {
   it.effect("3: promoteIds makes ready what is due among the ids, once", () =>
     Effect.gen(function*() {
       const store = yield* JobStore
-      const runAtMs = (yield* store.now) + 200
+      const runAtMs = (yield* store.now) + 1_000
       const [due] = yield* Steps.submittedAll(1, { runAtMs })
       const [far] = yield* Steps.submittedAll(1, { runAtMs: runAtMs + 3_600_000 })
       const ids = [far!.id, due!.id, yield* Jobs.freshId]
       assert.lengthOf((yield* store.promoteIds(ids)).jobs, 0)
-      yield* pass(220)
+      yield* Steps.reached(pass, runAtMs)
 
       const answers = yield* Effect.forEach(Array.from({ length: 3 }), () => store.promoteIds(ids), {
         concurrency: "unbounded"
@@ -303,8 +303,9 @@ export const controlLaws: Steps.Laws = (it, pass) => {
       const store = yield* JobStore
       const lost = yield* Steps.submitted()
       yield* Steps.lapsed((yield* Steps.held(pass, lost)).claim.lease)
-      const [first] = yield* Steps.submittedAll(1, { runAtMs: (yield* store.now) + 100, priority: 1 })
-      yield* pass(300)
+      const runAtMs = (yield* store.now) + 1_000
+      const [first] = yield* Steps.submittedAll(1, { runAtMs, priority: 1 })
+      yield* Steps.reached(pass, runAtMs)
       const { jobs } = yield* store.promoteIds([first!.id, lost.id])
       const ordered = jobs.filter((job) => job.ordered).map(({ id }) => id)
       assert.sameMembers(ordered, [first!.id, lost.id])

@@ -83,6 +83,14 @@ export const eventually = Effect.fnUntraced(function*<A, E, R>(
   return assert.fail(`${what}: not within ${polls * pollMs} ms`)
 })
 
+/** Until the store's clock says so much: what was submitted for then is due, however long that took. */
+export const reached = (pass: Clock.Pass, atMs: number) =>
+  eventually(
+    pass,
+    "the time has come",
+    Effect.flatMap(JobStore, (store) => Effect.map(store.now, (now) => now > atMs ? true : null))
+  )
+
 /** Claims this one job, as soon as it is due. */
 export const held = (pass: Clock.Pass, job: Pick<NewJob, "id" | "type">, change: Partial<ClaimRequest> = {}) =>
   eventually(

@@ -82,7 +82,7 @@ export const termLaws: Steps.Laws = (it, pass) => {
   it.effect("18: what was claimed once does not expire, however it came back", () =>
     Effect.gen(function*() {
       const store = yield* JobStore
-      const startByMs = yield* inMs(1_500)
+      const startByMs = yield* inMs(3_000)
       const jobs = yield* Steps.submittedAll(4, { startByMs })
       const [failed, released, lost, running] = jobs as [NewJob, NewJob, NewJob, NewJob]
       yield* Steps.settled((yield* Steps.held(pass, failed)).claim, "fail", { delayMs: 0 })
@@ -151,9 +151,9 @@ export const termLaws: Steps.Laws = (it, pass) => {
   it.effect("18: a retention counts from the end of the job", () =>
     Effect.gen(function*() {
       const store = yield* JobStore
-      const job = yield* Steps.submitted({ retainMs: 400 })
+      const job = yield* Steps.submitted({ retainMs: 1_500 })
       const { claim } = yield* Steps.held(pass, job)
-      yield* pass(500)
+      yield* pass(1_600)
       yield* Steps.settled(claim, "complete")
       yield* pruneAll({ completedMs: hour, deadMs: hour })
       assert.lengthOf(yield* store.get([job.id]), 1)

@@ -90,7 +90,7 @@ it.layer(layer(), { excludeTestServices: true, timeout: "60 seconds" })("fault c
         const { jobs, rows, running, shared, submit, worker } = yield* Stage
         const { api } = yield* shared
         const first = yield* worker("sleeper")
-        const ids = yield* submit(api, sleeps(1, 8_000))
+        const ids = yield* submit(api, sleeps(1, 60_000))
         yield* running(ids)
         yield* first.signal("SIGSTOP")
         yield* worker("successor")
@@ -124,13 +124,17 @@ it.layer(layer(), { excludeTestServices: true, timeout: "60 seconds" })("fault c
         const { api } = yield* shared
         const env = { DEADMAN_WORKER_THREADS: "1" }
         const first = yield* worker("phoenix", env)
-        const ids = yield* submit(api, sleeps(1, 1_000))
+        const ids = yield* submit(api, sleeps(1, 60_000))
         yield* running(ids)
-        const atMs = performance.now()
+        const atMs = Date.now()
         yield* first.signal("SIGKILL")
-        yield* worker("phoenix", env)
+        const second = yield* worker("phoenix", env)
+        yield* Processes.eventually("there is a slot", Effect.sync(() => second.output().includes("worker is up")))
+        const upMs = Date.now()
         yield* Processes.eventually("it runs again", Effect.map(jobs(ids), ([job]) => job?.deliveries === 2))
-        assert.isBelow(performance.now() - atMs, 3_500)
+        // A lease and 2 s from the kill on; where the start took longer, which is nobody's promise, 2 s from there.
+        assert.isBelow((yield* jobs(ids))[0]!.started, Math.max(atMs + 3_500, upMs + 2_000))
+        yield* api.send("DELETE", `/jobs/${ids[0]}`)
       }),
     180_000
   )
@@ -142,7 +146,7 @@ it.layer(layer(), { excludeTestServices: true, timeout: "60 seconds" })("fault c
       const first = yield* worker("victim")
       // Healthy ones, as a thousand other workers would have them: renewed all the time, sorting before and behind.
       yield* rows(`INSERT INTO deadman.lease (id, claimed_at_ms, seen_at_ms, lease_ms, worker, job_ids)
-        SELECT gen_random_uuid(), 0, 0, 1000, 'healthy', '{}' FROM generate_series(1, 1000)`)
+        SELECT gen_random_uuid(), 0, 0, 10000, 'healthy', '{}' FROM generate_series(1, 1000)`)
       yield* Effect.forkChild(Effect.forever(Effect.andThen(
         rows(`UPDATE deadman.lease SET token = token + 1 WHERE worker = 'healthy'`),
         Effect.sleep("200 millis")

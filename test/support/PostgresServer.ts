@@ -7,13 +7,14 @@
 import { Clock, Effect, Option, type Redacted, References, type Scope } from "effect"
 import { TestClock } from "effect/testing"
 import { spawn, spawnSync } from "node:child_process"
-import { mkdtempSync, rmSync } from "node:fs"
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import * as Cluster from "../../src/adapters/embedded/Cluster.ts"
 import * as EmbeddedPostgres from "../../src/adapters/embedded/EmbeddedPostgres.ts"
 import { type EmbeddedPostgresFailed } from "../../src/adapters/embedded/EmbeddedPostgresFailed.ts"
 import * as Postmaster from "../../src/adapters/embedded/Postmaster.ts"
+import { freePort } from "./FreePort.ts"
 
 export interface PostgresServer {
   /** Stays the same over every stop and start. */
@@ -76,6 +77,8 @@ const make = Effect.fn("PostgresServer.make")(function*(options: {
   readonly settings?: Readonly<Record<string, string>> | undefined
 }): Effect.fn.Return<PostgresServer, EmbeddedPostgresFailed, Scope.Scope> {
   const { folder } = yield* temporaryFolder
+  // One that no other Postgres draws while this one is stopped.
+  writeFileSync(join(folder, "port"), `${yield* freePort}\n`)
   const cluster = yield* EmbeddedPostgres.open({ dataDir: join(folder, "."), settings: options.settings })
   yield* Cluster.ensure(cluster)
 

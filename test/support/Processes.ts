@@ -6,8 +6,10 @@
  */
 import { Duration, Effect, Schema } from "effect"
 import { type ChildProcess, spawn } from "node:child_process"
-import { createServer } from "node:net"
 import { fileURLToPath } from "node:url"
+import { freePort } from "./FreePort.ts"
+
+export { freePort }
 
 export class ProgramFailed extends Schema.TaggedError<ProgramFailed>()("ProgramFailed", {
   message: Schema.String
@@ -90,14 +92,6 @@ export const cpuOf = (pid: number): Effect.Effect<number> =>
       return (Number(fields[11]) + Number(fields[12])) * 10
     })
   )
-
-export const freePort: Effect.Effect<number> = Effect.callback<number>((resume) => {
-  const probe = createServer()
-  probe.listen(0, "127.0.0.1", () => {
-    const address = probe.address()
-    probe.close(() => resume(Effect.succeed(typeof address === "object" && address !== null ? address.port : 0)))
-  })
-})
 
 /** Waits until `ready` holds, asking every `every`; fails with `what` after `within`. */
 export const eventually = <E, R>(

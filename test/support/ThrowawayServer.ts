@@ -7,16 +7,15 @@
  */
 import { Effect, type Option, type Scope } from "effect"
 import { spawn } from "node:child_process"
-import { randomInt } from "node:crypto"
 import { mkdtempSync, rmSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import * as Daemon from "../../deploy/services/Daemon.ts"
-import * as Ports from "../../deploy/services/Ports.ts"
 import { ServiceFailed } from "../../deploy/services/ServiceFailed.ts"
 import { live } from "./Eventually.ts"
+import { freePort } from "./FreePort.ts"
 
-export { ServiceFailed }
+export { freePort, ServiceFailed }
 
 export interface Signals {
   /** Its data, its log and the record of its process. */
@@ -72,13 +71,4 @@ export const signals = (place: Daemon.Place): Signals => ({
   thaw: live(Daemon.signal(place, "SIGCONT")),
   stop: live(Effect.asVoid(Daemon.stop(place))),
   kill: live(Daemon.kill(place))
-})
-
-/** Below the range that connections draw their near end from, so that it is still free when the server comes back. */
-export const freePort: Effect.Effect<number, ServiceFailed> = Effect.gen(function*() {
-  for (let tries = 0; tries < 50; tries++) {
-    const port = randomInt(15_000, 32_000)
-    if (yield* Ports.isFree(port)) return port
-  }
-  return yield* new ServiceFailed({ message: "there is no free port between 15000 and 32000 on 127.0.0.1" })
 })

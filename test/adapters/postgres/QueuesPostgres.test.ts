@@ -66,16 +66,23 @@ it.layer(Layer.provideMerge(ports, Postgres.layer), { excludeTestServices: true,
         const database = yield* Database.Database
         const queues = yield* Queues
         const queue = yield* Jobs.freshQueue
+        const [added, done] = [yield* Deferred.make<void>(), yield* Deferred.make<void>()]
         const adding = yield* Effect.forkChild(
-          database.transaction("handler", (session) =>
-            Effect.andThen(
-              session.query(`INSERT INTO deadman.route (type, queue) VALUES ('slow', $1::text)`, [queue]),
-              Effect.sleep("3 seconds")
-            ))
+          database.transaction(
+            "handler",
+            (session) =>
+              session.query(`INSERT INTO deadman.route (type, queue) VALUES ('slow', $1::text)`, [queue]).pipe(
+                Effect.andThen(Deferred.succeed(added, undefined)),
+                Effect.andThen(Deferred.await(done))
+              ),
+            { deadlineMs: 30_000 }
+          )
         )
-        yield* Effect.sleep(100)
-        const failed = yield* Effect.flip(queues.put(queue, { paused: true })).pipe(Effect.timeout("2500 millis"))
+        yield* Deferred.await(added)
+        // In time: while the other one is still open.
+        const failed = yield* Effect.flip(queues.put(queue, { paused: true })).pipe(Effect.timeout("5 seconds"))
         assert.strictEqual(failed._tag, "QueuesUnavailable")
+        yield* Deferred.succeed(done, undefined)
         yield* Fiber.join(adding)
         assert.isTrue((yield* queues.put(queue, { paused: true })).queue.paused)
         assert.deepStrictEqual(yield* pausedOf(queue), [true])

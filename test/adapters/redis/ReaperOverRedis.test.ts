@@ -1,9 +1,10 @@
 /** A reaper and a register in Redis, with rows that nobody touches: only the register stands between it and the deed. */
 import { assert, it } from "@effect/vitest"
-import { Effect, Layer } from "effect"
+import { Clock, Effect, Layer } from "effect"
 import * as JobStoreMemory from "../../../src/adapters/memory/JobStoreMemory.ts"
 import type { LeaseId } from "../../../src/domain/Claim.ts"
 import type { JobId } from "../../../src/domain/JobId.ts"
+import * as Watch from "../../../src/domain/Watch.ts"
 import { JobStore } from "../../../src/ports/JobStore.ts"
 import { LeaseRegister } from "../../../src/ports/LeaseRegister.ts"
 import * as KeeperConfig from "../../../src/programs/keeper/KeeperConfig.ts"
@@ -37,17 +38,34 @@ const renew = Effect.fnUntraced(function*(lease: LeaseId) {
   return answer
 })
 
-/** A round every so often, and between two of them what happens meanwhile. */
+/** A round every so often, for so long, and between two of them what happens meanwhile. */
 const watching = Effect.fnUntraced(function*(
-  rounds: number,
+  ms: number,
   meanwhile: (round: number) => Effect.Effect<unknown, unknown, LeaseRegister | Redis.Server>,
   reaper: Effect.Success<typeof Reaper.make>
 ) {
-  for (let n = 0; n < rounds; n++) {
+  const from = yield* Clock.currentTimeMillis
+  for (let n = 0; (yield* Clock.currentTimeMillis) - from < ms; n++) {
     yield* Effect.ignore(reaper.round)
     yield* Effect.ignore(meanwhile(n))
     yield* Effect.sleep("100 millis")
   }
+})
+
+/** How long after `fromMs` it was seen to be taken, with rounds all the while. */
+const takenAfter = Effect.fnUntraced(function*(
+  id: JobId,
+  fromMs: number,
+  reaper: Effect.Success<typeof Reaper.make>
+) {
+  yield* eventually(
+    "it is taken",
+    Effect.andThen(
+      Effect.andThen(Effect.ignore(reaper.round), Effect.sleep("50 millis")),
+      Effect.map(state(id), (now) => now !== "running")
+    )
+  )
+  return (yield* Clock.currentTimeMillis) - fromMs
 })
 
 TestServers.describeWithRedis("a reaper over Redis", () => {
@@ -71,15 +89,8 @@ TestServers.describeWithRedis("a reaper over Redis", () => {
     Effect.gen(function*() {
       const reaper = yield* Reaper.make
       const { id, lease } = yield* claimed
-      yield* watching(15, () => Effect.void, reaper)
-      assert.strictEqual(yield* state(id), "running")
-      yield* eventually(
-        "it is taken",
-        Effect.andThen(
-          Effect.andThen(reaper.round, Effect.sleep("50 millis")),
-          Effect.map(state(id), (now) => now !== "running")
-        )
-      )
+      const fromMs = yield* Clock.currentTimeMillis
+      assert.isAtLeast(yield* takenAfter(id, fromMs, reaper), leaseMs + Watch.heartbeatMs(leaseMs))
       const register = yield* LeaseRegister
       assert.deepStrictEqual(yield* register.renew([{ lease, leaseMs }]), ["lost"])
     })
@@ -93,7 +104,7 @@ TestServers.describeWithRedis("a reaper over Redis", () => {
       const { id, lease } = yield* claimed
       // Two losses: more within half a minute, and the rows would be watched, which nobody touches here.
       yield* watching(
-        45,
+        4_500,
         (n) =>
           Effect.andThen(
             n % 3 === 0 ? Effect.asVoid(renew(lease)) : Effect.void,
@@ -115,7 +126,10 @@ TestServers.describeWithRedis("a reaper over Redis", () => {
       yield* server.call("SAVE")
       // Renewed twice, and each time the renewal is undone before anybody has seen it.
       const undone = Effect.andThen(renew(lease), server.call("DEBUG", "RELOAD", "NOSAVE"))
-      yield* watching(24, (n) => n === 8 || n === 16 ? undone : Effect.void, reaper)
+      for (const round of [undone, undone, Effect.void]) {
+        yield* watching(800, () => Effect.void, reaper)
+        yield* round
+      }
       assert.strictEqual(yield* state(id), "running")
     })
   )
@@ -127,11 +141,11 @@ TestServers.describeWithRedis("a reaper over Redis", () => {
       const reaper = yield* Reaper.make
       const { id, lease } = yield* claimed
       yield* server.call("SAVE")
-      yield* watching(10, () => Effect.void, reaper)
+      yield* watching(1_000, () => Effect.void, reaper)
       yield* server.kill
       yield* Effect.sleep("1 second")
       yield* server.start
-      yield* watching(12, (n) => n % 3 === 0 ? renew(lease) : Effect.void, reaper)
+      yield* watching(1_200, (n) => n % 3 === 0 ? renew(lease) : Effect.void, reaper)
       assert.strictEqual(yield* state(id), "running")
     })
   )
@@ -142,18 +156,12 @@ TestServers.describeWithRedis("a reaper over Redis", () => {
       const server = yield* Redis.Server
       const reaper = yield* Reaper.make
       const { id } = yield* claimed
-      yield* watching(5, () => Effect.void, reaper)
+      yield* watching(500, () => Effect.void, reaper)
+      const fromMs = yield* Clock.currentTimeMillis
       yield* server.freeze
-      yield* watching(22, () => Effect.void, reaper)
-      assert.strictEqual(yield* state(id), "running")
-      yield* eventually(
-        "it is taken",
-        Effect.andThen(
-          Effect.andThen(reaper.round, Effect.sleep("50 millis")),
-          Effect.map(state(id), (now) => now !== "running")
-        )
-      )
+      const tookMs = yield* takenAfter(id, fromMs, reaper)
       yield* server.thaw
+      assert.isAtLeast(tookMs, 2 * leaseMs)
     })
   )
 })

@@ -139,21 +139,29 @@ it.live("hundreds that wait for the same cost what one costs, and none of them g
   Effect.gen(function*() {
     const { calls, process, request, submit } = yield* World.make
     const remote = yield* process
+    const claims = () => calls.get("claim") ?? 0
+    const got: Array<ReadonlyArray<string>> = []
     const waiting = yield* Effect.forEach(
       Array.from({ length: 400 }),
-      (_, n) => Effect.forkChild(remote.claim(request({ worker: `w-${n}`, waitMs: 4_000, limit: 1 })))
+      (_, n) =>
+        Effect.forkChild(Effect.map(
+          remote.claim(request({ worker: `w-${n}`, waitMs: 30_000, limit: 1 })),
+          (answer) => got.push(ids(answer))
+        ))
     )
-    yield* eventually("all have looked once", Effect.sync(() => calls.get("claim") === 400))
+    yield* eventually("all have looked once", Effect.sync(() => claims() >= 400))
+    const [looked, fromMs] = [claims(), yield* Clock.currentTimeMillis]
     yield* Effect.sleep("2500 millis")
-    // Two or three looks without a wake, of one of them each.
-    assert.isAtMost(calls.get("claim") ?? 0, 405)
-    const before = yield* Clock.currentTimeMillis
+    // About a look each second without a wake, of one of them.
+    assert.isAtMost(claims() - looked, 2 * ((yield* Clock.currentTimeMillis) - fromMs) / 1_000)
+    const before = claims()
     const submitted = [yield* submit(), yield* submit(), yield* submit()]
-    const answers = yield* Effect.forEach(waiting, Fiber.join, { concurrency: "unbounded" })
-    assert.deepStrictEqual(answers.flatMap(ids).sort(), [...submitted].sort())
-    assert.isAtMost(Math.max(...answers.map(({ jobs }) => jobs.length)), 1)
-    assert.isAtMost(calls.get("claim") ?? 0, 420)
-    assert.isBelow((yield* Clock.currentTimeMillis) - before, 3_000)
+    yield* eventually("three have one each", Effect.sync(() => got.length >= 3))
+    yield* Effect.sleep("200 millis")
+    yield* Effect.forEach(waiting, Fiber.interrupt, { concurrency: "unbounded" })
+    assert.deepStrictEqual(got.map(({ length }) => length), [1, 1, 1])
+    assert.deepStrictEqual(got.flat().sort(), [...submitted].sort())
+    assert.isAtMost(claims() - before, 15)
   }).pipe(Effect.scoped))
 
 it.live("a wait is ended at once by what becomes ready, by a wake and not by chance", () =>
@@ -169,8 +177,8 @@ it.live("a wait is ended at once by what becomes ready, by a wake and not by cha
       yield* Fiber.join(waiting)
       tookMs.push((yield* Clock.currentTimeMillis) - before)
     }
-    // By looking alone it would be half a second on average.
-    assert.isBelow(tookMs.reduce((sum, ms) => sum + ms, 0) / tookMs.length, 150, tookMs.join())
+    // By looking alone it would be half a second; one of them may have waited for a busy machine.
+    assert.isBelow(tookMs.toSorted((a, b) => a - b)[2]!, 150, tookMs.join())
   }).pipe(Effect.scoped))
 
 it.live("what nobody was told of is found by looking", () =>
@@ -198,14 +206,16 @@ it.live("being woken in vain all the time does not make a row look all the time"
 
 it.live("a process that is told to stop ends its waits, and what a claim under way takes is answered all the same", () =>
   Effect.gen(function*() {
-    const { faults, process, request, stopping, submit } = yield* World.make
+    const { calls, faults, process, request, stopping, submit } = yield* World.make
     const remote = yield* process
     const waiting = yield* Effect.forkChild(Effect.flip(remote.claim(request({ waitMs: 30_000 }))))
+    yield* eventually("it has looked", Effect.sync(() => (calls.get("claim") ?? 0) > 0))
     yield* Effect.sleep("100 millis")
     const gate = Deferred.makeUnsafe<void>()
     faults.set("claim", gate)
+    const before = calls.get("claim") ?? 0
     const id = yield* submit()
-    yield* Effect.sleep("100 millis")
+    yield* eventually("it looks again", Effect.sync(() => (calls.get("claim") ?? 0) > before))
     yield* stopping.begin
     yield* Effect.sleep("50 millis")
     assert.strictEqual((yield* Effect.flip(remote.claim(request()))).reason, "stopping")

@@ -1,22 +1,14 @@
 /** The server as a process: how it starts, what it refuses to start with, and how it stops. */
 import { assert, it } from "@effect/vitest"
 import { Effect, Redacted } from "effect"
-import { createServer } from "node:net"
 import * as ApiClient from "../../support/ApiClient.ts"
 import { freshDatabase } from "../../support/Database.ts"
 import { eventually } from "../../support/Eventually.ts"
 import * as Processes from "../../support/Processes.ts"
 
-const freePort = Effect.callback<number>((resume) => {
-  const server = createServer().listen(0, "127.0.0.1", () => {
-    const { port } = server.address() as { port: number }
-    server.close(() => resume(Effect.succeed(port)))
-  })
-})
-
 const started = Effect.fnUntraced(function*(env: Record<string, string> = {}) {
   const { url } = yield* freshDatabase
-  const port = yield* freePort
+  const port = yield* Processes.freePort
   const program = yield* Processes.start("server", {
     DEADMAN_DATABASE_URL: Redacted.value(url),
     DEADMAN_PORT: String(port),
@@ -83,7 +75,7 @@ it.live("I80: SIGTERM lets a running job finish, refuses submits meanwhile, and 
   Effect.gen(function*() {
     const { program, send, url } = yield* Effect.map(started(), (one) => ({ ...one, url: one.base }))
     assert.isString(url)
-    const { body } = yield* send("POST", "/jobs", { type: "sleep", payload: 1_500 })
+    const { body } = yield* send("POST", "/jobs", { type: "sleep", payload: 5_000 })
     yield* eventually("it runs", Effect.map(send("GET", `/jobs/${body.id}`), (found) => found.body.state === "running"))
     yield* program.signal("SIGTERM")
     yield* eventually("not ready", Effect.map(send("GET", "/ready"), ({ status }) => status === 503))
