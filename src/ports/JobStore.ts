@@ -10,6 +10,8 @@
  *  3. A job is under at most one current claim. A claim raises the epoch by exactly one, counts a delivery, and takes
  *     ready jobs of the asked types in the order of their rank, at most `limit` of them and at most `bytes` of payload
  *     (but always one), of a queue in `rooms` at most so many. Paused queues and jobs that are not due are not ready.
+ *     With `limitsByName` it takes of a queue with a limit what that leaves beside what runs under leases of the
+ *     worker's name, also where claims of one name meet.
  *     By id it takes nothing that must keep its place in the order: no job with a priority, and none of a queue that
  *     is in `rooms` or has a step of its own. It names their queues instead.
  *  4. A claim asked again under its lease takes nothing further: `recall` answers what it took and moves the token;
@@ -113,6 +115,8 @@ export interface ClaimRequest {
   readonly glance?: boolean
   /** Queues with a limit, and how many more jobs of each there is room for; absent or empty: none has one. */
   readonly rooms?: ReadonlyArray<{ readonly queue: Queue; readonly room: number }>
+  /** For a worker that does not count itself, in place of `rooms`: the store counts what runs under its name. */
+  readonly limitsByName?: boolean
 }
 
 /** What became of a claim by ids. Ids in none of the lists are final, running, held back or unknown: drop them. */

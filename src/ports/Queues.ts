@@ -8,8 +8,8 @@
  *    that the queue sees for the first time. What runs goes on and settles.
  * 3. After it is resumed, what became ready meanwhile is claimed in its order; nothing was lost.
  * 4. `limits` names the queues that have a `concurrency`, all of them and no others. The store does not count for them:
- *    a claim is told by its `rooms` how many more of a queue its process may hold. `roomsOf` is that for a worker that
- *    does not count itself, by what runs under leases of its name.
+ *    a claim is told by its `rooms` how many more of a queue its process may hold. Only where a claim says
+ *    `limitsByName` the store counts itself.
  * 5. What becomes ready after a put is ranked by the queue's step. What was ready before is ranked anew by `rerank`, so
  *    many rows at a time, once it answers that nothing is left.
  * 6. `list` walks by name: no queue twice, and none missed that was there before the first page.
@@ -23,11 +23,10 @@ import { because } from "../domain/Because.ts"
 import type { Queue } from "../domain/Job.ts"
 import type { JobState } from "../domain/JobState.ts"
 import type { QueueSettings } from "../domain/QueueSettings.ts"
-import type { ClaimRequest } from "./JobStore.ts"
 
 /** The store did not answer, or not in time. A put may still take effect, and may be repeated. */
 export class QueuesUnavailable extends Schema.TaggedError<QueuesUnavailable>()("QueuesUnavailable", {
-  operation: Schema.Literals(["list", "get", "put", "limits", "roomsOf", "rerank"]),
+  operation: Schema.Literals(["list", "get", "put", "limits", "rerank"]),
   cause: Schema.Defect()
 }) {
   override get message(): string {
@@ -79,7 +78,6 @@ export class Queues extends Context.Service<Queues, {
     change: Partial<QueueSettings>
   ) => Effect.Effect<QueuePut, QueuesUnavailable | TooManyLimits>
   readonly limits: Answer<ReadonlyArray<QueueLimit>>
-  readonly roomsOf: (worker: string) => Answer<NonNullable<ClaimRequest["rooms"]>>
   /** Ranks ready jobs anew whose queue has got another step, at most `limit` of them. */
   readonly rerank: (limit: number) => Answer<Reranked>
 }>()("deadman/ports/Queues") {}

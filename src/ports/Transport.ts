@@ -15,6 +15,8 @@
  * 6. Undecodable messages are counted and skipped.
  * 7. A job that is `ordered` is told by a wake `Ready`.
  * 8. Dead letters handed to `announceDead` are on their way out when it succeeds.
+ * 9. After `awaits`, and for `awaitedMs` from then on, a published job of one of those types is told to every subscriber
+ *    by a wake `Ready` or `Published`, whoever publishes it and whatever else carries its id.
  *
  * Buffers are bounded: a subscriber that does not take its wakes is told fewer of them, never none.
  */
@@ -27,7 +29,7 @@ import type { DeadLetter } from "./JobStore.ts"
 
 /** The transport did not take it in time. The jobs are in the store and will be found there. */
 export class TransportUnavailable extends Schema.TaggedError<TransportUnavailable>()("TransportUnavailable", {
-  operation: Schema.Literals(["publish", "wake", "subscribe", "announceDead"]),
+  operation: Schema.Literals(["publish", "wake", "subscribe", "awaits", "announceDead"]),
   cause: Schema.Defect()
 }) {
   override get message(): string {
@@ -38,6 +40,10 @@ export class TransportUnavailable extends Schema.TaggedError<TransportUnavailabl
 export type Wake =
   /** Something became ready that did not queue, or may have: claim from the store, in order. */
   | { readonly _tag: "Ready" }
+  /** Ids of an awaited type are on their way to workers: whoever is given none may find the jobs in the store. */
+  | { readonly _tag: "Published" }
+  /** Somebody waits for jobs of these types and is given no ids: for whoever publishes. */
+  | { readonly _tag: "Awaited"; readonly types: ReadonlyArray<JobType> }
   /** Something is due soon: look at what waits. */
   | { readonly _tag: "Due" }
   /** Something else was said about a queue: read the limits anew. */
@@ -46,6 +52,9 @@ export type Wake =
   | { readonly _tag: "Revoked"; readonly lease: LeaseId; readonly id: JobId; readonly epoch: number }
   /** The subscription was away; anything may have happened. */
   | { readonly _tag: "Resumed" }
+
+/** How long it is remembered that somebody waits: whoever waits for longer says it again, some times within this. */
+export const awaitedMs = 15_000
 
 /** Ids of jobs that became ready, to be claimed by id. */
 export interface Delivery {
@@ -77,5 +86,7 @@ export class Transport extends Context.Service<Transport, {
     /** Whether this process runs jobs, so that it takes part in deliveries. */
     readonly worker: boolean
   }) => Effect.Effect<Subscription, TransportUnavailable, Scope.Scope>
+  /** Says that here somebody waits for jobs of these types who takes no part in deliveries. */
+  readonly awaits: (types: ReadonlyArray<JobType>) => Effect.Effect<void, TransportUnavailable>
   readonly announceDead: (letters: ReadonlyArray<DeadLetter>) => Effect.Effect<void, TransportUnavailable>
 }>()("deadman/ports/Transport") {}

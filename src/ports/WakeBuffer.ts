@@ -6,10 +6,14 @@
  * `Resumed` takes their place: anything may have happened, look at everything.
  */
 import { Effect, Queue, type Scope } from "effect"
+import type { JobType } from "../domain/Job.ts"
 import type { Wake } from "./Transport.ts"
 
 /** Claims that were cut off and wait to be told. */
 export const revokedMax = 1_000
+
+/** Awaited types that wait to be told; of more, the others are said again by those who wait. */
+export const awaitedMax = 2_000
 
 export interface WakeBuffer {
   /** Never waits and never fails. */
@@ -21,7 +25,9 @@ export const make: Effect.Effect<WakeBuffer, never, Scope.Scope> = Effect.gen(fu
   let resumed = false
   let ready = false
   let due = false
+  let published = false
   let queues = false
+  let awaited = new Set<JobType>()
   let revoked: Array<Wake> = []
   const changed = yield* Queue.sliding<void>(1)
   const wakes = yield* Effect.acquireRelease(Queue.bounded<Wake>(1), Queue.shutdown)
@@ -49,6 +55,15 @@ export const make: Effect.Effect<WakeBuffer, never, Scope.Scope> = Effect.gen(fu
       due = false
       return { _tag: "Due" }
     }
+    if (published) {
+      published = false
+      return { _tag: "Published" }
+    }
+    if (awaited.size > 0) {
+      const types = Array.from(awaited)
+      awaited = new Set()
+      return { _tag: "Awaited", types }
+    }
     return undefined
   }
 
@@ -65,6 +80,16 @@ export const make: Effect.Effect<WakeBuffer, never, Scope.Scope> = Effect.gen(fu
         break
       case "Queues":
         queues = true
+        break
+      case "Published":
+        published = true
+        break
+      case "Awaited":
+        for (const type of wake.types) {
+          if (awaited.size < awaitedMax) {
+            awaited.add(type)
+          }
+        }
         break
       case "Revoked":
         if (revoked.length >= revokedMax) {

@@ -212,32 +212,47 @@ export const suite = <E>(
         assert.deepStrictEqual(inOrder, [queue])
       }))
 
-    it.effect("4: rooms of a worker are what its limits leave beside the jobs that run under its name", () =>
+    it.effect("4: a claim by its name takes what the limits leave beside the jobs that run under it", () =>
       Effect.gen(function*() {
         const queues = yield* Queues
         const [one, two] = [yield* fresh, yield* fresh]
         const [ada, grace] = [yield* Jobs.freshKey, yield* Jobs.freshKey]
-        const roomsOf = (worker: string) =>
-          Effect.map(
-            queues.roomsOf(worker),
-            (rooms) => [one, two].map(({ queue }) => rooms.find((room) => room.queue === queue)?.room ?? null)
-          )
+        const take = (worker: string, of: { readonly type: JobType }, change: Partial<ClaimRequest> = {}) =>
+          Steps.take(of, { worker, limit: 50, limitsByName: true, ...change })
         yield* queues.put(one.queue, { concurrency: 3 })
-        yield* Steps.submittedAll(5, one)
-        yield* Steps.submittedAll(2, two)
-        assert.deepStrictEqual(yield* roomsOf(ada), [3, null])
+        yield* Steps.submittedAll(9, one)
+        yield* Steps.submittedAll(3, two)
         const lease = yield* Jobs.freshLease
-        const [first] = yield* Steps.take(one, { worker: ada, limit: 2, lease })
-        yield* Steps.take(two, { worker: ada })
-        yield* Steps.take(one, { worker: grace, limit: 2 })
-        assert.deepStrictEqual(yield* roomsOf(ada), [1, null])
-        yield* queues.put(one.queue, { concurrency: 1 })
-        assert.deepStrictEqual(yield* roomsOf(ada), [0, null])
+        const [first] = yield* take(ada, one, { limit: 2, lease })
+        assert.lengthOf(yield* take(ada, two), 3, "without a limit all")
+        assert.lengthOf(yield* take(grace, one), 3, "by name")
+        assert.lengthOf(yield* take(ada, one), 1)
+        assert.lengthOf(yield* take(ada, one), 0)
         yield* Steps.settled(Steps.claimOf(lease, first!), "complete")
         yield* queues.put(one.queue, { concurrency: 2 })
-        assert.deepStrictEqual(yield* roomsOf(ada), [1, null])
+        assert.lengthOf(yield* take(ada, one), 0, "two of them run still")
+        yield* queues.put(one.queue, { concurrency: 4 })
+        assert.lengthOf(yield* take(ada, one), 2)
         yield* queues.put(one.queue, { concurrency: null })
-        assert.deepStrictEqual(yield* roomsOf(ada), [null, null])
+        assert.lengthOf(yield* take(ada, one), 1)
+      }))
+
+    it.effect("4: claims by one name that meet take no more of a queue than one after the other", () =>
+      Effect.gen(function*() {
+        const queues = yield* Queues
+        const of = yield* fresh
+        const [ada, grace] = [yield* Jobs.freshKey, yield* Jobs.freshKey]
+        yield* queues.put(of.queue, { concurrency: 3 })
+        yield* Steps.submittedAll(40, of)
+        const claims = yield* Effect.forEach(
+          [ada, grace, ada, grace, ada, grace],
+          (worker) => Steps.take(of, { worker, limit: 2, limitsByName: true }),
+          { concurrency: "unbounded" }
+        )
+        const by = (n: number) => claims.filter((_, index) => index % 2 === n).flatMap(Steps.idsOf)
+        assert.deepStrictEqual([by(0).length, by(1).length], [3, 3])
+        assert.strictEqual(new Set([...by(0), ...by(1)]).size, 6)
+        yield* queues.put(of.queue, { concurrency: null })
       }))
 
     it.effect("5: by id nothing is taken that has a priority or whose queue has a step of its own", () =>

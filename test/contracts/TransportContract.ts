@@ -154,6 +154,26 @@ export const suite = <R, E>(
         assert.notInclude(one.ids, ordered.id)
       }).pipe(Effect.scoped), 60_000)
 
+    it.effect("what is published of an awaited type is told to all subscribers by a wake, and of no other", () =>
+      Effect.gen(function*() {
+        const transport = yield* Transport
+        const all = [yield* subscriber(), yield* subscriber(false)]
+        const [awaited, other] = [JobType.make(Ids.jobId()), JobType.make(Ids.jobId())]
+        yield* transport.awaits([awaited])
+        yield* transport.publish([{ ...job(), type: awaited }])
+        const told = (tag: Wake["_tag"]) =>
+          all.every((one) => one.told(tag) > 0)
+        yield* eventually("a wake", Effect.sync(() => told("Ready") || told("Published")), within)
+        if (options.deliveries) {
+          const before = all.map((one) => one.told("Published"))
+          yield* transport.publish([{ ...job(), type: other }])
+          yield* transport.wake([{ _tag: "Due" }])
+          yield* eventually("the wake behind it", Effect.sync(() => told("Due")), within)
+          assert.deepStrictEqual(all.map((one) => one.told("Published")), before)
+          assert.isFalse(told("Ready"))
+        }
+      }).pipe(Effect.scoped), 60_000)
+
     it.effect("a subscription is healthy", () =>
       Effect.gen(function*() {
         const { subscription } = yield* subscriber()
@@ -186,7 +206,9 @@ export const suite = <R, E>(
           yield* transport.publish(jobs)
           yield* eventually(
             "a first delivery",
-            Effect.sync(() => first.ids.length > 0),
+            Effect.sync(() =>
+              first.ids.length > 0
+            ),
             within
           )
           const kept = first.ids[0]!

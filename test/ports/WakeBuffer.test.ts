@@ -1,5 +1,6 @@
 import { assert, it } from "@effect/vitest"
 import { Effect, Option, Queue } from "effect"
+import { JobType } from "../../src/domain/Job.ts"
 import type { Wake } from "../../src/ports/Transport.ts"
 import * as WakeBuffer from "../../src/ports/WakeBuffer.ts"
 import { eventually } from "../support/Eventually.ts"
@@ -33,6 +34,24 @@ it.effect("wakes of a kind that wait are one, and what was cut off comes first",
     cutOff.forEach(buffer.offer)
     const taken = yield* takeUntil(buffer, "Due")
     assert.deepStrictEqual(taken, [...cutOff, { _tag: "Ready" }, { _tag: "Due" }])
+  }).pipe(Effect.scoped))
+
+it.effect("types that are awaited are told together, each once, and not more than are kept", () =>
+  Effect.gen(function*() {
+    const buffer = yield* WakeBuffer.make
+    const [a, b] = [JobType.make("a"), JobType.make("b")]
+    buffer.offer({ _tag: "Awaited", types: [a] })
+    buffer.offer({ _tag: "Published" })
+    buffer.offer({ _tag: "Awaited", types: [b, a] })
+    buffer.offer({ _tag: "Published" })
+    assert.deepStrictEqual(yield* takeUntil(buffer, "Awaited"), [{ _tag: "Published" }, {
+      _tag: "Awaited",
+      types: [a, b]
+    }])
+    const many = Array.from({ length: WakeBuffer.awaitedMax + 5 }, (_, n) => JobType.make(`t${n}`))
+    buffer.offer({ _tag: "Awaited", types: many })
+    const [told] = yield* takeUntil(buffer, "Awaited")
+    assert.deepStrictEqual(told, { _tag: "Awaited", types: many.slice(0, WakeBuffer.awaitedMax) })
   }).pipe(Effect.scoped))
 
 it.effect("a wake that comes while its like is on its way is told again", () =>

@@ -6,15 +6,26 @@
  * by the transport below, which is Postgres and always there. So without Kafka
  * there are no deliveries, and nothing else is missing.
  *
+ * Workers over HTTP are given no ids. While some wait, the processes that publish
+ * are told for which types, and say by a wake that ids of these are on their way:
+ * one wake for all that is published in a moment, and none while nobody waits.
+ *
  * The producer outlives the process's subscriptions: the layer's scope ends it.
  */
-import { Context, Effect, Layer, Queue } from "effect"
+import { Clock, Context, Effect, Layer, Queue, Scope } from "effect"
 import { type Delivery, type Subscription, Transport, TransportUnavailable } from "../../ports/Transport.ts"
+import * as Awaited from "./Awaited.ts"
+import * as Bell from "./Bell.ts"
 import * as Client from "./Client.ts"
 import * as Consumer from "./Consumer.ts"
 import * as Producer from "./Producer.ts"
 
 export type Options = Client.Options
+
+/** Between two wakes about what was published. */
+const tellEveryMs = 20
+/** Until it is tried again to hear who waits. */
+const hearAgainMs = 1_000
 
 /** What of Kafka can be seen from here. */
 export class Brokers extends Context.Service<Brokers, {
@@ -28,18 +39,61 @@ const make = Effect.fnUntraced(function*(options: Options) {
   const names = Client.namesOf(options)
   const producer = yield* Producer.make(kafka, names)
   const consumers = new Set<Consumer.ReadyConsumer>()
+  const scope = yield* Scope.Scope
+  const awaited = Awaited.make()
+  const untold = Bell.make()
+  const nowMs = Effect.map(Clock.monotonicTimeNanos, (nanos) => Number(nanos) / 1e6)
+
+  const hearing = Effect.gen(function*() {
+    const below = yield* wakes.subscribe({ worker: false })
+    while (true) {
+      for (const wake of yield* Queue.takeAll(below.wakes)) {
+        if (wake._tag === "Awaited") {
+          awaited.heard(wake.types, yield* nowMs)
+        }
+      }
+    }
+  }).pipe(Effect.scoped)
+
+  const telling = Effect.gen(function*() {
+    while (true) {
+      yield* untold.wait(Number.POSITIVE_INFINITY)
+      yield* Effect.ignore(wakes.wake([{ _tag: "Published" }]))
+      yield* Effect.sleep(tellEveryMs)
+    }
+  })
+
+  let listens = false
+  /** From the first one on who has something to publish or to hear: the others need no connection for it. */
+  const listen = Effect.suspend(() => {
+    if (listens) {
+      return Effect.void
+    }
+    listens = true
+    return Effect.all([
+      Effect.forkIn(Effect.forever(Effect.andThen(Effect.ignoreCause(hearing), Effect.sleep(hearAgainMs))), scope),
+      Effect.forkIn(telling, scope)
+    ], { discard: true })
+  })
 
   const publish: Transport["Service"]["publish"] = Effect.fnUntraced(function*(jobs) {
+    yield* listen
     if (jobs.some(({ ordered }) => ordered === true)) {
       yield* wakes.wake([{ _tag: "Ready" }])
     }
-    const ids = jobs.flatMap(({ id, ordered }) => ordered === true ? [] : [id])
+    const queued = jobs.filter(({ ordered }) => ordered !== true)
+    // Also while Kafka takes none: who waits finds them in the store.
+    if (awaited.some(queued, yield* nowMs)) {
+      untold.ring()
+    }
+    const ids = queued.map(({ id }) => id)
     if (ids.length > 0 && !producer.offer(ids)) {
       return yield* new TransportUnavailable({ operation: "publish", cause: new Error("Kafka takes none at present") })
     }
   })
 
   const subscribe: Transport["Service"]["subscribe"] = Effect.fn("TransportKafka.subscribe")(function*({ worker }) {
+    yield* listen
     const below = yield* wakes.subscribe({ worker })
     if (!worker) {
       return below
@@ -59,6 +113,11 @@ const make = Effect.fnUntraced(function*(options: Options) {
     return subscription
   })
 
+  const awaits: Transport["Service"]["awaits"] = Effect.fnUntraced(function*(types) {
+    awaited.heard(types, yield* nowMs)
+    yield* wakes.wake([{ _tag: "Awaited", types }])
+  })
+
   const announceDead: Transport["Service"]["announceDead"] = Effect.fn("TransportKafka.announceDead")(
     function*(letters) {
       if (letters.length === 0) {
@@ -73,7 +132,7 @@ const make = Effect.fnUntraced(function*(options: Options) {
     }
   )
 
-  return Context.make(Transport, Transport.of({ publish, wake: wakes.wake, subscribe, announceDead })).pipe(
+  return Context.make(Transport, Transport.of({ publish, wake: wakes.wake, subscribe, awaits, announceDead })).pipe(
     Context.add(Brokers, {
       isUp: Effect.sync(() => producer.answers() && [...consumers].every((consumer) => consumer.answers()))
     })

@@ -39,6 +39,16 @@ const withinRooms = ({ rooms = [] }: ClaimRequest, candidates: ReadonlyArray<Job
   })
 }
 
+/** What the limits leave beside what runs under leases of this name. */
+const roomsOf = (tables: Tables.Tables, worker: string) => {
+  const held = [...tables.leases.values()].filter((lease) => lease.worker === worker)
+    .flatMap((lease) => Tables.runningUnder(tables, lease))
+  return Tables.limitsOf(tables).map(({ concurrency, queue }) => ({
+    queue,
+    room: Math.max(0, concurrency - held.filter(({ submitted }) => submitted.queue === queue).length)
+  }))
+}
+
 /** Those of the `candidates` there is room for: a suspect alone or not at all. */
 const chosen = (request: ClaimRequest, candidates: ReadonlyArray<JobRow.JobRow>): ReadonlyArray<JobRow.JobRow> => {
   const head = candidates[0]
@@ -104,9 +114,10 @@ export const make = (
   tables: Tables.Tables
 ): Pick<JobStore["Service"], "claim" | "claimIds" | "recall" | "abandon" | "handBack"> => {
   const claim: JobStore["Service"]["claim"] = (request) =>
-    Tables.at((nowMs) =>
-      take(tables, request, [...tables.ready].filter((row) => serves(tables, request, row, nowMs)), nowMs)
-    )
+    Tables.at((nowMs) => {
+      const counted = request.limitsByName === true ? { ...request, rooms: roomsOf(tables, request.worker) } : request
+      return take(tables, counted, [...tables.ready].filter((row) => serves(tables, request, row, nowMs)), nowMs)
+    })
 
   const claimIds: JobStore["Service"]["claimIds"] = (request) =>
     Tables.at((nowMs) => {

@@ -20,9 +20,6 @@ const viewOf = (tables: Tables.Tables, name: Queue): QueueView => {
 const namesOf = (tables: Tables.Tables): ReadonlySet<Queue> =>
   new Set([...tables.queues.keys(), ...Array.from(tables.jobs.values(), ({ submitted }) => submitted.queue)])
 
-const limitsOf = (tables: Tables.Tables) =>
-  [...tables.queues].flatMap(([queue, { concurrency }]) => concurrency === null ? [] : [{ queue, concurrency }])
-
 const make = Effect.map(SharedTables, (tables) => {
   const list: Queues["Service"]["list"] = ({ after, limit }) =>
     Tables.at(() => {
@@ -38,7 +35,7 @@ const make = Effect.map(SharedTables, (tables) => {
     Effect.flatten(Tables.at((nowMs) => {
       const before = tables.queues.get(name)
       const row = { ...QueueSettings.defaults, createdAtMs: nowMs, stepped: false, ...before }
-      const limited = limitsOf(tables)
+      const limited = Tables.limitsOf(tables)
       const isNew = typeof change.concurrency === "number" && row.concurrency === null
       if (isNew && limited.length >= QueueSettings.limitedMax) {
         return Effect.fail(new TooManyLimits({ most: QueueSettings.limitedMax }))
@@ -65,17 +62,7 @@ const make = Effect.map(SharedTables, (tables) => {
       return { jobs: misplaced.length, againInMs: null }
     })
 
-  const roomsOf: Queues["Service"]["roomsOf"] = (worker) =>
-    Tables.at(() => {
-      const held = [...tables.leases.values()].filter((lease) => lease.worker === worker)
-        .flatMap((lease) => Tables.runningUnder(tables, lease))
-      return limitsOf(tables).map(({ concurrency, queue }) => ({
-        queue,
-        room: Math.max(0, concurrency - held.filter(({ submitted }) => submitted.queue === queue).length)
-      }))
-    })
-
-  return Queues.of({ list, get, put, limits: Tables.at(() => limitsOf(tables)), roomsOf, rerank })
+  return Queues.of({ list, get, put, limits: Tables.at(() => Tables.limitsOf(tables)), rerank })
 })
 
 /** Over the tables of a memory store. */

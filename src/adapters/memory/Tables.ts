@@ -58,6 +58,10 @@ export const make = (options: { readonly keyTtlMs: number; readonly draw: () => 
   waiting: new Set()
 })
 
+/** Queues with a limit. */
+export const limitsOf = (tables: Tables) =>
+  [...tables.queues].flatMap(([queue, { concurrency }]) => concurrency === null ? [] : [{ queue, concurrency }])
+
 /** Runs one operation, stamped by the store's clock. */
 export const at = <A>(operation: (nowMs: number) => A): Effect.Effect<A> =>
   Effect.andThen(Effect.yieldNow, Effect.map(Clock.currentTimeMillis, (nowMs) => operation(Math.floor(nowMs))))

@@ -6,6 +6,7 @@
  * another one when the receiver has gone.
  */
 import { Effect, Layer, Queue } from "effect"
+import type { JobType } from "../../domain/Job.ts"
 import type { JobId } from "../../domain/JobId.ts"
 import { type Delivery, type Subscription, Transport, type Wake } from "../../ports/Transport.ts"
 import * as WakeBuffer from "../../ports/WakeBuffer.ts"
@@ -18,6 +19,7 @@ const deliveryMax = 50
 const make = Effect.fnUntraced(function*(delivering: boolean) {
   const buffers = new Set<WakeBuffer.WakeBuffer>()
   const waiting = yield* Queue.sliding<JobId>(waitingMax)
+  const awaited = new Set<JobType>()
 
   const tell = (wakes: ReadonlyArray<Wake>) => {
     for (const buffer of buffers) {
@@ -32,6 +34,9 @@ const make = Effect.fnUntraced(function*(delivering: boolean) {
       const told = delivering ? jobs.filter(({ ordered }) => ordered === true) : jobs
       if (told.length > 0) {
         tell([{ _tag: "Ready" }])
+      }
+      if (jobs.some(({ type }) => awaited.has(type))) {
+        tell([{ _tag: "Published" }])
       }
       if (delivering) {
         Queue.offerAllUnsafe(waiting, jobs.flatMap(({ id, ordered }) => ordered === true ? [] : [id]))
@@ -77,6 +82,13 @@ const make = Effect.fnUntraced(function*(delivering: boolean) {
     publish,
     wake: (wakes) => Effect.sync(() => tell(wakes)),
     subscribe,
+    awaits: (types) =>
+      Effect.sync(() => {
+        // Without deliveries everybody is told of everything.
+        for (const type of delivering ? types : []) {
+          awaited.add(type)
+        }
+      }),
     // Nobody outside of the process could listen.
     announceDead: () => Effect.void
   })

@@ -16,7 +16,7 @@ import * as QueueSettings from "../../domain/QueueSettings.ts"
 import * as Rank from "../../domain/Rank.ts"
 import { Queues, QueuesUnavailable, type QueueView, TooManyLimits } from "../../ports/Queues.ts"
 import { Database, type DatabaseFailed, long } from "./Database.ts"
-import { state, wakeChannel } from "./store/Rows.ts"
+import { wakeChannel } from "./store/Rows.ts"
 
 /** Longer than any statement of a submit or a promotion may run. */
 const statementsMs = 6_000
@@ -99,19 +99,6 @@ const putSql = (wake: boolean) =>
             AS woken`
 
 const limitsSql = `SELECT name AS queue, concurrency FROM deadman.queue WHERE concurrency IS NOT NULL`
-
-const roomsSql = `SELECT q.name AS queue, greatest(0, q.concurrency - coalesce(h.n, 0))::int AS room
-  FROM deadman.queue q
-  LEFT JOIN (
-    SELECT r.queue, count(*) AS n
-    FROM deadman.lease l
-    CROSS JOIN unnest(l.job_ids) i(id)
-    JOIN deadman.job j ON j.id = i.id AND j.lease = l.id AND j.state = ${state.running}
-    JOIN deadman.route r ON r.id = j.route
-    WHERE l.worker = $1::text
-    GROUP BY 1
-  ) h ON h.queue = q.name
-  WHERE q.concurrency IS NOT NULL`
 
 interface SteppedRow {
   readonly name: string
@@ -262,12 +249,6 @@ const make = Effect.fnUntraced(function*(options: Options) {
     (rows) => rows.map(({ concurrency, queue }) => ({ queue: queue as Queue, concurrency }))
   )
 
-  const roomsOf: Queues["Service"]["roomsOf"] = (worker) =>
-    Effect.map(
-      query<{ readonly queue: string; readonly room: number }>("roomsOf", roomsSql, [worker]),
-      (rows) => rows.map(({ queue, room }) => ({ queue: queue as Queue, room }))
-    )
-
   /** One batch of a walk. */
   const walked = Effect.fnUntraced(function*({ name, stepped_at_ms }: SteppedRow, walk: Walk, limit: number) {
     const place = walk.place ?? start
@@ -306,7 +287,7 @@ const make = Effect.fnUntraced(function*(options: Options) {
     return { jobs: 0, againInMs }
   })
 
-  return Queues.of({ list, get, put, limits, roomsOf, rerank })
+  return Queues.of({ list, get, put, limits, rerank })
 })
 
 export const layer = (options: Options): Layer.Layer<Queues, never, Database> => Layer.effect(Queues, make(options))

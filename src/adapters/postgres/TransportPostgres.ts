@@ -8,8 +8,9 @@
  * happens. So after ten silent seconds it is asked for an answer, and sooner
  * when a notification of our own did not come back.
  */
-import { Clock, Effect, Exit, Layer, Metric, Queue, Random, Scope } from "effect"
+import { Clock, Effect, Exit, Layer, Metric, Queue, Random, Schema, Scope } from "effect"
 import type { LeaseId } from "../../domain/Claim.ts"
+import { JobType } from "../../domain/Job.ts"
 import type { JobId } from "../../domain/JobId.ts"
 import type { DeadLetter } from "../../ports/JobStore.ts"
 import { type Delivery, Transport, TransportUnavailable, type Wake } from "../../ports/Transport.ts"
@@ -42,22 +43,33 @@ const garbage = Metric.counter("deadman_garbage_messages_total", {
   incremental: true
 })
 
-const encode = (wake: Wake): string => {
+/** Names of types in one notification: of the longest there are, so many fit into the 8,000 bytes that it may have. */
+const typesMax = 50
+
+const encode = (wake: Wake): ReadonlyArray<string> => {
   switch (wake._tag) {
     case "Ready":
     case "Resumed":
-      return "r"
+      return ["r"]
     case "Due":
-      return "d"
+      return ["d"]
     case "Queues":
-      return "q"
+      return ["q"]
+    case "Published":
+      return ["p"]
+    case "Awaited":
+      return Array.from(
+        { length: Math.ceil(wake.types.length / typesMax) },
+        (_, n) => `a:${wake.types.slice(n * typesMax, (n + 1) * typesMax).join(" ")}`
+      )
     case "Revoked":
-      return `v:${wake.lease}:${wake.epoch}:${wake.id}`
+      return [`v:${wake.lease}:${wake.epoch}:${wake.id}`]
   }
 }
 
 const uuid = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 const revoked = new RegExp(`^v:(${uuid}):(\\d{1,10}):(${uuid})$`)
+const isType = Schema.is(JobType)
 
 /** What a payload says, or `null` if it is none of ours. */
 export const decode = (payload: string): Wake | null => {
@@ -69,6 +81,13 @@ export const decode = (payload: string): Wake | null => {
   }
   if (payload === "q") {
     return { _tag: "Queues" }
+  }
+  if (payload === "p") {
+    return { _tag: "Published" }
+  }
+  if (payload.startsWith("a:")) {
+    const types = payload.slice(2).split(" ")
+    return types.every(isType) ? { _tag: "Awaited", types } : null
   }
   const [, lease, epoch, id] = revoked.exec(payload) ?? []
   return lease === undefined || epoch === undefined || id === undefined
@@ -218,7 +237,7 @@ const make = Effect.fnUntraced(function*(options: Options) {
 
   const publish: Transport["Service"]["publish"] = (jobs) => notifyWakes("publish", jobs.length === 0 ? [] : ["r"])
 
-  const wake: Transport["Service"]["wake"] = (wakes) => notifyWakes("wake", [...new Set(wakes.map(encode))])
+  const wake: Transport["Service"]["wake"] = (wakes) => notifyWakes("wake", [...new Set(wakes.flatMap(encode))])
 
   const letterText = ({ attempts, diedAtMs, id, queue, reason, type }: DeadLetter) =>
     JSON.stringify({ id, type, queue, reason, attempts, died_at_ms: diedAtMs })
@@ -232,7 +251,8 @@ const make = Effect.fnUntraced(function*(options: Options) {
     }
   )
 
-  return Transport.of({ publish, wake, subscribe, announceDead })
+  // What is published is told to everybody, whether somebody waits or not.
+  return Transport.of({ publish, wake, subscribe, awaits: () => Effect.void, announceDead })
 })
 
 export const layerWith = (options: Options): Layer.Layer<Transport, never, Database> =>

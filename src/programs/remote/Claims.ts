@@ -14,6 +14,7 @@ import type { ClaimedJob } from "../../domain/Job.ts"
 import { claimedToken, type JobStore } from "../../ports/JobStore.ts"
 import { type RemoteClaims, type RemoteRequest, RemoteUnavailable } from "../../ports/RemoteWorkers.ts"
 import * as Outage from "../worker/Outage.ts"
+import type { Awaiting } from "./Awaiting.ts"
 import type { Rooms } from "./Rooms.ts"
 import * as Rows from "./Rows.ts"
 
@@ -67,6 +68,7 @@ export const make = Effect.fnUntraced(function*(options: {
   readonly now: () => number
   readonly drawLease: () => LeaseId
   readonly rooms: Rooms
+  readonly awaiting: Awaiting
   /** The length that is on record for it; `null` where nothing is. */
   readonly lengthOf: (lease: LeaseId) => Effect.Effect<number | null>
   /** Said before the answer is given. */
@@ -170,7 +172,7 @@ export const make = Effect.fnUntraced(function*(options: {
       limit,
       freeSlots: limit,
       bytes: claimBytesMax,
-      ...(yield* options.rooms.of(worker))
+      limitsByName: options.rooms.some()
     })
     if (jobs.length > 0 || !recalls) {
       return { jobs, leaseMs, token: claimedToken, sentMs, fresh: true } satisfies Taken
@@ -241,6 +243,7 @@ export const make = Effect.fnUntraced(function*(options: {
 
   const rows: Rows.Rows<Asker> = yield* Rows.make<Asker>({
     look: (asker) => ask(asker, false),
+    waits: ({ request }) => options.awaiting.waits(request.types),
     pauseMs: Effect.map(Random.next, (draw) => Outage.pauseMs(outage.count(), draw)),
     beside: abandon,
     now
@@ -313,6 +316,10 @@ export const make = Effect.fnUntraced(function*(options: {
       const answer: Answer = Deferred.makeUnsafe()
       const asker = enter(request, answer)
       options.waits(request.worker, 1)
+      if (request.waitMs > 0) {
+        // Before its first look, so that what becomes ready behind that is told.
+        options.awaiting.waits(request.types)
+      }
       const first = asker.asking ? Effect.void : Effect.asVoid(Effect.forkIn(ask(asker, !asker.drawn), scope))
       asker.asking = true
       return Effect.andThen(first, awaitAnswer(asker, answer)).pipe(

@@ -22,6 +22,7 @@ import * as Deadline from "../worker/Deadline.ts"
 import { LeaseIds } from "../worker/LeaseIds.ts"
 import * as Outage from "../worker/Outage.ts"
 import * as Signal from "../worker/Signal.ts"
+import * as Awaiting from "./Awaiting.ts"
 import * as Beats from "./Beats.ts"
 import * as Claims from "./Claims.ts"
 import * as Grants from "./Grants.ts"
@@ -49,6 +50,7 @@ const make = Effect.gen(function*() {
 
   const grants = Grants.make()
   const guests = Guests.make({ sessions, grants, now })
+  const awaiting = Awaiting.make({ transport, now })
   const rooms = Rooms.make({ queues: yield* Queues, now })
   const someEnded = Signal.make()
   /** `true`: nothing is known to run under it, so the register may forget it. */
@@ -135,6 +137,7 @@ const make = Effect.gen(function*() {
     now,
     drawLease,
     rooms,
+    awaiting,
     lengthOf: beats.lengthOf,
     granted: (answer, { worker }, sentMs, fresh) => granted(answer, worker, sentMs, fresh),
     waits: guests.waits
@@ -150,7 +153,7 @@ const make = Effect.gen(function*() {
       if (taken.some(({ _tag }) => _tag === "Queues" || _tag === "Resumed")) {
         rooms.changed()
       }
-      if (taken.some(({ _tag }) => _tag !== "Due" && _tag !== "Revoked")) {
+      if (taken.some(({ _tag }) => _tag !== "Due" && _tag !== "Revoked" && _tag !== "Awaited")) {
         claims.wake()
       }
     }
@@ -171,6 +174,7 @@ const make = Effect.gen(function*() {
   yield* Effect.forkScoped(claims.run)
   yield* Effect.forkScoped(beats.learn)
   yield* Effect.forkScoped(guests.run)
+  yield* Effect.forkScoped(awaiting.run)
   yield* Effect.forkScoped(Effect.forever(Effect.andThen(
     Effect.sleep("10 seconds"),
     Effect.sync(() => grants.sweep(now()))

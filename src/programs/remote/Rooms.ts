@@ -1,15 +1,14 @@
 /**
- * How many more jobs of each limited queue a worker elsewhere may hold.
+ * Whether claims for workers elsewhere must be counted, since some queue has a limit.
  *
- * A process here counts what it holds; a worker elsewhere is counted by the store, by what runs under leases of its name.
- * That question is asked only while there is a limit at all, which is looked at every few seconds and when somebody
- * says that a queue has changed.
+ * A process here counts what it holds; a worker elsewhere is counted by the store, in its claim, by what runs under
+ * leases of its name. That is asked for only while there is a limit at all, which is looked at every few seconds and when
+ * somebody says that a queue has changed.
  *
- * Between the count and the claim nothing else may be taken under that name, so here its claims go one after the other.
- * Processes do not wait for each other: a name that claims at several at once may exceed a limit, once for each of them.
+ * Claims of one name come one after the other in the store, whichever process sends them. Here they wait for their turn
+ * before they are sent, so that none of them holds a connection meanwhile.
  */
 import { Effect, Semaphore } from "effect"
-import type { ClaimRequest } from "../../ports/JobStore.ts"
 import type { Queues, QueuesUnavailable } from "../../ports/Queues.ts"
 
 const everyMs = 5_000
@@ -17,7 +16,6 @@ const everyMs = 5_000
 export interface Rooms {
   /** Whether any queue has a limit, as far as is known. */
   readonly some: () => boolean
-  readonly of: (worker: string) => Effect.Effect<Pick<ClaimRequest, "rooms">, QueuesUnavailable>
   /** Runs a claim; where there is a limit, when those of the same worker that came before it have landed. */
   readonly inTurn: <A, E, R>(
     worker: string,
@@ -72,11 +70,6 @@ export const make = (options: { readonly queues: Queues["Service"]; readonly now
   return {
     some: () => some === true,
     inTurn,
-    of: (worker) =>
-      Effect.flatMap(
-        read,
-        () => some === true ? Effect.map(queues.roomsOf(worker), (rooms) => ({ rooms })) : Effect.succeed({})
-      ),
     changed: () => {
       readMs = Number.NEGATIVE_INFINITY
     }

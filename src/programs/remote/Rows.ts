@@ -45,6 +45,8 @@ export interface Rows<A> {
 export const make = Effect.fnUntraced(function*<A>(options: {
   /** Looks for one that waits, who leaves its row for it, and joins it again if it is to wait on. */
   readonly look: (waiter: A) => Effect.Effect<Became>
+  /** Said of those that wait on, each second of one of each row. */
+  readonly waits: (waiter: A) => void
   /** How long to wait after a look that failed. */
   readonly pauseMs: Effect.Effect<number>
   /** What else is to be done now and then. */
@@ -164,6 +166,10 @@ export const make = Effect.fnUntraced(function*<A>(options: {
             // To the end of the order, so that each has its turn.
             rows.delete(row.key)
             rows.set(row.key, row)
+            const [first] = row.waiting
+            if (first !== undefined) {
+              options.waits(first)
+            }
             yield* start(row)
           }
           yield* Effect.forkIn(options.beside, scope)

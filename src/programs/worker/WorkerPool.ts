@@ -203,6 +203,10 @@ const make = Effect.gen(function*() {
       case "Due":
         // The keeper's affair.
         return
+      case "Published":
+      case "Awaited":
+        // For those that are given no ids, and for those that publish.
+        return
       case "Revoked": {
         const held = leases.byId.get(wake.lease)?.jobs.get(wake.id)
         if (held !== undefined && held.claim.epoch === wake.epoch) {

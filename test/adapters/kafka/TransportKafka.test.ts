@@ -1,5 +1,5 @@
-import { it } from "@effect/vitest"
-import { Effect, Exit, Layer, Queue, Scope } from "effect"
+import { assert, it } from "@effect/vitest"
+import { Context, Effect, Exit, Layer, Queue, Scope } from "effect"
 import { Kafka, logLevel } from "kafkajs"
 import { layer } from "../../../src/adapters/kafka/TransportKafka.ts"
 import * as TransportPostgres from "../../../src/adapters/postgres/TransportPostgres.ts"
@@ -49,6 +49,44 @@ TestServers.describeWithKafka("TransportKafka", () => {
   })
 
   it.layer(transport, { excludeTestServices: true, timeout: "60 seconds" })("TransportKafka", (it) => {
+    it.effect(
+      "one process is told of what another publishes, from when it says that it waits for such",
+      () =>
+        Effect.gen(function*() {
+          const brokers = yield* TestServers.kafkaBrokers
+          // Of processes of their own, over the same database.
+          const another = Effect.map(
+            Layer.build(Layer.fresh(
+              layer({ brokers: brokers.split(","), prefix }).pipe(Layer.provide(Layer.fresh(TransportPostgres.layer)))
+            )),
+            (built) => Context.get(built, Transport)
+          )
+          const [server, publisher] = [yield* another, yield* another]
+          const published = { id: Ids.jobId(), type: JobType.make(Ids.jobId()), queue: queueDefault }
+          const { wakes } = yield* server.subscribe({ worker: false })
+          // From its first publish on it listens.
+          yield* publisher.publish([{ ...published, type: JobType.make("other") }])
+          let told = 0
+          yield* Effect.forkScoped(Effect.forever(Effect.map(Queue.take(wakes), ({ _tag }) => {
+            told += _tag === "Published" ? 1 : 0
+          })))
+          yield* publisher.publish([published])
+          yield* eventually(
+            "it is told",
+            Effect.gen(function*() {
+              assert.isTrue(told === 0 || told === 1)
+              yield* server.awaits([published.type])
+              yield* Effect.sleep("50 millis")
+              yield* publisher.publish([published])
+              yield* Effect.sleep("50 millis")
+              return told > 0
+            }),
+            "10 seconds"
+          )
+        }).pipe(Effect.scoped),
+      60_000
+    )
+
     it.effect(
       "what was acknowledged behind a message in work is not committed before it",
       () =>

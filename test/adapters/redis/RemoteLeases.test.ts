@@ -25,7 +25,6 @@ const noLimits = Layer.succeed(Queues, {
   get: () => unused,
   put: () => unused,
   rerank: () => unused,
-  roomsOf: () => unused,
   limits: Effect.succeed([])
 })
 

@@ -238,12 +238,19 @@ it.live("those that ask are bounded", () =>
 
 it.live("a queue with a limit gives each worker so many, and none waits behind one that may take no more", () =>
   Effect.gen(function*() {
-    const { calls, limits, process, request, submit } = yield* World.make
-    const remote = yield* process
+    const { limit, process, processOver, request, submit } = yield* World.make
+    const counted: Array<boolean | undefined> = []
+    const remote = yield* processOver((store) => ({
+      ...store,
+      claim: (asked) => {
+        counted.push(asked.limitsByName)
+        return store.claim(asked)
+      }
+    }))
     const queue = yield* Jobs.freshQueue
     yield* remote.claim(request())
-    assert.isUndefined(calls.get("roomsOf"), "without a limit nobody counts")
-    limits.push({ queue, concurrency: 2 })
+    assert.deepStrictEqual(counted, [false], "without a limit nobody counts")
+    yield* limit(queue, 2)
     // Another process has read nothing yet.
     const other = yield* process
     const submitted = yield* Effect.forEach(Array.from({ length: 5 }), () => submit({ queue }))
@@ -258,29 +265,44 @@ it.live("a queue with a limit gives each worker so many, and none waits behind o
     assert.deepStrictEqual([...full.jobs, ...second.jobs, ...third.jobs].map(({ id }) => id).sort(), submitted.sort())
   }).pipe(Effect.scoped))
 
-it.live("claims of one worker at once take no more of a limited queue than one after the other", () =>
+it.live("claims of one worker at once, here and elsewhere, take no more of a limited queue than it may", () =>
   Effect.gen(function*() {
-    const { limits, processOver, request, submit } = yield* World.make
-    // As over a network: all of them have counted by then.
-    const slow = yield* processOver((store) => ({
-      ...store,
-      claim: (asked) => Effect.andThen(Effect.sleep("30 millis"), store.claim(asked))
-    }))
+    const { limit, processOver, request, submit } = yield* World.make
+    // As over a network; and how many of one worker are sent by one process at a time.
+    const slow = Effect.gen(function*() {
+      const underWay = new Map<string, number>()
+      const seen = { most: 0 }
+      const remote = yield* processOver((store) => ({
+        ...store,
+        claim: (asked) =>
+          Effect.suspend(() => {
+            const now = (underWay.get(asked.worker) ?? 0) + 1
+            underWay.set(asked.worker, now)
+            seen.most = Math.max(seen.most, now)
+            return Effect.andThen(Effect.sleep("30 millis"), store.claim(asked))
+          }).pipe(Effect.ensuring(Effect.sync(() => underWay.set(asked.worker, underWay.get(asked.worker)! - 1))))
+      }))
+      return { remote, seen }
+    })
+    const [here, there] = [yield* slow, yield* slow]
     const queue = yield* Jobs.freshQueue
-    limits.push({ queue, concurrency: 2 })
+    yield* limit(queue, 2)
     yield* Effect.forEach(Array.from({ length: 9 }), () => submit({ queue }))
     const claims = (worker: string) =>
-      Effect.forEach([1, 2, 3], () => slow.claim(request({ worker })), { concurrency: "unbounded" })
+      Effect.forEach([here, there, here, there, here], ({ remote }) => remote.claim(request({ worker })), {
+        concurrency: "unbounded"
+      })
     const [one, two] = yield* Effect.all([claims("one"), claims("two")], { concurrency: 2 })
     assert.deepStrictEqual([one.flatMap(ids).length, two.flatMap(ids).length], [2, 2])
+    assert.deepStrictEqual([here.seen.most, there.seen.most], [1, 1], "none waits for another on a connection")
   }).pipe(Effect.scoped))
 
 it.live("who may take no more of a limited queue stands in nobody's way", () =>
   Effect.gen(function*() {
-    const { limits, process, request, submit } = yield* World.make
+    const { limit, process, request, submit } = yield* World.make
     const remote = yield* process
     const queue = yield* Jobs.freshQueue
-    limits.push({ queue, concurrency: 1 })
+    yield* limit(queue, 1)
     yield* submit({ queue })
     assert.strictEqual((yield* remote.claim(request({ worker: "full" }))).jobs.length, 1)
     yield* Effect.forkChild(remote.claim(request({ worker: "full", waitMs: 20_000 })))

@@ -2,14 +2,15 @@
 import { Context, Deferred, Effect, Layer, type Scope } from "effect"
 import * as JobStoreMemory from "../../../src/adapters/memory/JobStoreMemory.ts"
 import * as LeaseRegisterMemory from "../../../src/adapters/memory/LeaseRegisterMemory.ts"
+import * as QueuesMemory from "../../../src/adapters/memory/QueuesMemory.ts"
 import * as SessionsMemory from "../../../src/adapters/memory/SessionsMemory.ts"
 import * as TransportMemory from "../../../src/adapters/memory/TransportMemory.ts"
 import type { Claim, LeaseId } from "../../../src/domain/Claim.ts"
-import type { JobType, NewJob } from "../../../src/domain/Job.ts"
+import type { JobType, NewJob, Queue } from "../../../src/domain/Job.ts"
 import type { JobId } from "../../../src/domain/JobId.ts"
 import { JobStore, JobStoreUnavailable } from "../../../src/ports/JobStore.ts"
 import { LeaseRegister, LeaseRegisterUnavailable } from "../../../src/ports/LeaseRegister.ts"
-import { type QueueLimit, Queues } from "../../../src/ports/Queues.ts"
+import { Queues } from "../../../src/ports/Queues.ts"
 import { type RemoteClaims, type RemoteRequest, RemoteWorkers } from "../../../src/ports/RemoteWorkers.ts"
 import { Sessions } from "../../../src/ports/Sessions.ts"
 import { Transport } from "../../../src/ports/Transport.ts"
@@ -31,8 +32,7 @@ export interface World {
   readonly stopping: Stopping.Stopping["Service"]
   readonly faults: Map<string, Fault>
   readonly calls: Map<string, number>
-  /** Queues with a limit; empty at first. */
-  readonly limits: Array<QueueLimit>
+  readonly limit: (queue: Queue, concurrency: number) => Effect.Effect<unknown>
   readonly type: JobType
   readonly submit: (change?: Partial<NewJob>) => Effect.Effect<JobId>
   /** One that is claimed, with its claim. */
@@ -47,7 +47,10 @@ export interface World {
 }
 
 const memory = Layer.mergeAll(
-  Layer.provideMerge(Flagged.layer, Layer.merge(JobStoreMemory.layer, LeaseRegisterMemory.layer)),
+  Layer.provideMerge(
+    Layer.merge(Flagged.layer, QueuesMemory.layer),
+    Layer.merge(JobStoreMemory.layer, LeaseRegisterMemory.layer)
+  ),
   TransportMemory.layer,
   SessionsMemory.layer,
   Stopping.layer
@@ -88,31 +91,7 @@ export const make = Effect.gen(function*() {
     return wrapped as S
   }
 
-  const limits: Array<QueueLimit> = []
-  const unused = Effect.die(new Error("nobody asks for this"))
-  const queues = Queues.of({
-    list: () => unused,
-    get: () => unused,
-    put: () => unused,
-    rerank: () => unused,
-    limits: Effect.sync(() => limits),
-    roomsOf: (worker) =>
-      Effect.suspend(() => {
-        calls.set("roomsOf", (calls.get("roomsOf") ?? 0) + 1)
-        return Effect.orDie(Effect.map(store.list({ state: "running", limit: 500, offset: 0 }), ({ jobs }) =>
-          limits.map(({ concurrency, queue }) => ({
-            queue,
-            room: Math.max(
-              0,
-              concurrency - jobs.filter((job) =>
-                job.queue === queue && job.worker === worker
-              ).length
-            )
-          }))))
-      })
-  })
   const ports = context.pipe(
-    Context.add(Queues, queues),
     Context.add(
       JobStore,
       faulty(
@@ -140,7 +119,7 @@ export const make = Effect.gen(function*() {
     stopping: Context.get(context, Stopping.Stopping),
     faults,
     calls,
-    limits,
+    limit: (queue, concurrency) => Effect.orDie(Context.get(context, Queues).put(queue, { concurrency })),
     type,
     submit: Effect.fnUntraced(function*(change = {}) {
       const job = yield* Jobs.job({ type, ...change })

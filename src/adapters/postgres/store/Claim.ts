@@ -50,6 +50,18 @@ const parameters = (request: ClaimRequest): ReadonlyArray<unknown> => [
   request.freeSlots > 0 ? request.lossesBelow ?? lossesMax : suspectLosses
 ]
 
+/** The statement of a claim in order, and its parameters. */
+const inOrder = (request: ClaimRequest, start: string, rooms: ReadonlyArray<Sql.RoomRow>) =>
+  [
+    rooms.length > 0 ? Sql.claimWithRooms : Sql.claim,
+    [
+      ...parameters(request),
+      start,
+      request.readyForMs === undefined ? null : String(request.readyForMs),
+      ...(rooms.length > 0 ? [texts(rooms.map(({ queue }) => queue)), ints(rooms.map(({ room }) => room))] : [])
+    ]
+  ] as const
+
 export const make = (db: Database["Service"]): Pick<JobStore["Service"], "claim" | "claimIds" | "recall"> => {
   const starts = new Map<string, Start>()
 
@@ -63,9 +75,23 @@ export const make = (db: Database["Service"]): Pick<JobStore["Service"], "claim"
       orUnavailable("claim")
     )
 
+  const byName = (request: ClaimRequest) =>
+    db.transaction("hot", (session) =>
+      Effect.gen(function*() {
+        yield* session.query(Sql.nameLock, [request.worker])
+        const rooms = yield* session.query<Sql.RoomRow>(Sql.roomsOf, [request.worker])
+        return yield* session.query<Sql.RankedRow>(...inOrder(request, rankMin, rooms))
+      }), { deadlineMs: deadlineMs(request) }).pipe(
+        // Claims of one name wait for each other for a moment only, unless a process froze in the middle of one.
+        Effect.retry({ times: 4, while: ({ kind }) => kind === "locked" || kind === "deadlock" })
+      )
+
   const claim: JobStore["Service"]["claim"] = Effect.fnUntraced(function*(request) {
     if (request.limit <= 0 || request.types.length === 0) return []
     if (request.glance === true && !(yield* glance(request))) return []
+    if (request.limitsByName === true) {
+      return (yield* byName(request).pipe(orUnavailable("claim"))).map(toClaimedJob)
+    }
     const routes = `${request.types.join(" ")}|${request.queues?.join(" ") ?? "*"}`
     const nanos = yield* Clock.monotonicTimeNanos
     const rooms = request.rooms ?? []
@@ -74,13 +100,11 @@ export const make = (db: Database["Service"]): Pick<JobStore["Service"], "claim"
     const walks = request.readyForMs !== undefined || rooms.length > 0
     const known = walks ? undefined : starts.get(routes)
     const start = known !== undefined && nanos - known.walkedNanos < fullWalkEveryNanos ? known : null
-    const lane = laneFor(request.limit)
-    const rows = yield* db.query<Sql.RankedRow>(lane, rooms.length > 0 ? Sql.claimWithRooms : Sql.claim, [
-      ...parameters(request),
-      start?.rank ?? rankMin,
-      request.readyForMs === undefined ? null : String(request.readyForMs),
-      ...(rooms.length > 0 ? [texts(rooms.map(({ queue }) => queue)), ints(rooms.map(({ room }) => room))] : [])
-    ], { deadlineMs: deadlineMs(request) }).pipe(orUnavailable("claim"))
+    const rows = yield* db.query<Sql.RankedRow>(
+      laneFor(request.limit),
+      ...inOrder(request, start?.rank ?? rankMin, rooms),
+      { deadlineMs: deadlineMs(request) }
+    ).pipe(orUnavailable("claim"))
     const [first] = rows
     if (!walks) {
       if (first !== undefined && rows.length >= request.limit) {

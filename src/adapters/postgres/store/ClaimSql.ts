@@ -164,6 +164,31 @@ export const claimWithRooms = `WITH ${routesWithRooms}, ${byRankWithRooms}, ${ta
 
 export const claimIds = `WITH ${routesById}, ${byId}, ${taking} ${taken}`
 
+/**
+ * $1 a worker's name. What its claims count must not change until one of them has committed, so they come one after the
+ * other, each in a statement of its own behind this one: it sees what was committed before.
+ */
+export const nameLock = `SELECT pg_advisory_xact_lock(hashtextextended('deadman.worker ' || $1::text, 0))`
+
+export interface RoomRow {
+  readonly queue: string
+  readonly room: number
+}
+
+/** $1 a worker's name: what the limits leave beside what runs under its leases. */
+export const roomsOf = `SELECT q.name AS queue, greatest(0, q.concurrency - coalesce(h.n, 0))::int AS room
+  FROM deadman.queue q
+  LEFT JOIN (
+    SELECT r.queue, count(*) AS n
+    FROM deadman.lease l
+    CROSS JOIN unnest(l.job_ids) i(id)
+    JOIN deadman.job j ON j.id = i.id AND j.lease = l.id AND j.state = ${state.running}
+    JOIN deadman.route r ON r.id = j.route
+    WHERE l.worker = $1::text
+    GROUP BY 1
+  ) h ON h.queue = q.name
+  WHERE q.concurrency IS NOT NULL`
+
 export interface LeftRow {
   readonly id: string
   /** `null` where it is ready. */
