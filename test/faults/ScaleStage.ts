@@ -12,14 +12,14 @@ export class Servers extends Context.Service<Servers, {
 }>()("deadman/test/faults/ScaleStage/Servers") {}
 
 /** With topics made beforehand where they are named, else the programs make them. */
-export const layer = (topics: ReadonlyArray<Topics.Topic> = []) =>
+export const layer = (topics: ReadonlyArray<Topics.Topic> = [], env: Readonly<Record<string, string>> = {}) =>
   Layer.unwrap(Effect.gen(function*() {
     const [redis, kafka] = yield* Effect.all([RedisServer.start(), KafkaServer.start()], { concurrency: 2 })
     if (topics.length > 0) {
       yield* kafka.createTopics(topics)
     }
     return Layer.merge(
-      Stage.layer({ DEADMAN_REDIS_URL: redis.url, DEADMAN_KAFKA_BROKERS: kafka.brokers }),
+      Stage.layer({ DEADMAN_REDIS_URL: redis.url, DEADMAN_KAFKA_BROKERS: kafka.brokers, ...env }),
       Layer.succeed(Servers, { redis, kafka })
     )
   })).pipe(Layer.orDie)
