@@ -148,7 +148,11 @@ interface Carrying {
 /** `host:port`, with commas between. */
 const brokersOf = (text: string): ReadonlyArray<string> | null => {
   const brokers = text.split(",").map((broker) => broker.trim())
-  return brokers.every((broker) => /^[^\s:/@]+:[0-9]{1,5}$/.test(broker)) ? brokers : null
+  const isBroker = (broker: string): boolean => {
+    const port = Number(/^[^\s:/@]+:([0-9]{1,5})$/.exec(broker)?.[1])
+    return port >= 1 && port <= 65_535
+  }
+  return brokers.every(isBroker) ? brokers : null
 }
 
 /** Deliveries: by Kafka where brokers are named. Wakes go by Postgres in any case. */

@@ -82,8 +82,6 @@ const inOurWords = <E>(error: ClientError | E) => {
   return error
 }
 
-const idOf = (job: Contract.About): string => typeof job === "string" ? job : job.id
-
 const isNotFound = (error: unknown): boolean =>
   typeof error === "object" && error !== null && "_tag" in error && error._tag === "NotFound"
 
@@ -213,9 +211,9 @@ export const connect = (options: Http.Options): Connected => {
     )
   }
 
-  const submitAll: Connected["submitAll"] = (entries, call) =>
+  const submitAll = (entries: ReadonlyArray<Contract.Entry>, call?: Call): ReturnType<Connected["submitAll"]> =>
     entries.length === 0 ? Promise.resolve([]) : run(
-      Effect.forEach(entries, bodyOf).pipe(
+      Effect.forEach(entries, (entry, index) => Effect.mapError(bodyOf(entry), Bodies.at(index))).pipe(
         Effect.flatMap((bodies) => client.submitBatch(bodies as unknown as ReadonlyArray<Http.NewJob>)),
         Effect.map((all) =>
           all.map(({ job: { id, type }, outcome }, at) =>
@@ -227,7 +225,7 @@ export const connect = (options: Http.Options): Connected => {
     )
 
   const wait = (job: Contract.ToWait, { timeoutMs = waitDefaultMs }: Contract.WaitOptions = {}, call?: Call) => {
-    const id = idOf(job)
+    const id = Contract.idOf(job)
     return run(
       orElse(client.waitFor(id, { within: Math.max(0, timeoutMs) }), () => new JobNotFound({ id })).pipe(
         Effect.catchTag("NotEnded", () => Effect.fail(new WaitTimedOut({ id, timeoutMs }))),
@@ -238,13 +236,16 @@ export const connect = (options: Http.Options): Connected => {
   }
 
   const act = (act: "cancel" | "retry" | "resubmit") => (job: Contract.About, call?: Call) =>
-    run(Effect.map(orElse(client[act](idOf(job)), () => new JobNotFound({ id: idOf(job) })), jobOf), call)
+    run(
+      Effect.map(orElse(client[act](Contract.idOf(job)), () => new JobNotFound({ id: Contract.idOf(job) })), jobOf),
+      call
+    )
 
   return {
     url: client.url,
     submit: submit as Connected["submit"],
     submitAll,
-    get: (job, call) => run(orNull(Effect.map(client.get(idOf(job)), jobOf)), call),
+    get: (job, call) => run(orNull(Effect.map(client.get(Contract.idOf(job)), jobOf)), call),
     wait: wait as Connected["wait"],
     cancel: act("cancel"),
     retry: act("retry"),

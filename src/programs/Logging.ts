@@ -92,13 +92,18 @@ const pretty = (write: Write) =>
     write(oneLine(`${options.date.toISOString().slice(11, 23)} ${level} ${message}${details}`))
   })
 
+/** A reader that went away (`node dist/server.js | head`) is no reason to stop working. */
+const goOn = () => {}
+
 /** To `stream`, from `DEADMAN_LOG_LEVEL` and `DEADMAN_LOG_FORMAT`. */
 export const layer = (stream: NodeJS.WriteStream) =>
   Layer.unwrap(Effect.gen(function*() {
     const level = yield* Variables.oneOf("DEADMAN_LOG_LEVEL", levelNames, "info")
     const format = yield* formatFromEnv
-    // A reader that went away (`node dist/server.js | head`) is no reason to stop working.
-    stream.on("error", () => {})
+    // Once for a stream, however often a program starts Deadman.
+    if (!stream.listeners("error").includes(goOn)) {
+      stream.on("error", goOn)
+    }
     const write: Write = (line) => void stream.write(`${line}\n`)
     return Layer.mergeAll(
       Logger.layer([format === "json" ? json(write) : pretty(write)]),

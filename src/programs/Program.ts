@@ -1,11 +1,16 @@
 /** The members of `Deadman`: how to start it, what it consists of, and the types of what it answers. */
-export { Queues } from "../ports/Queues.ts"
+export type { Job, JobError, JobEvent } from "../domain/Job.ts"
+export type { DeadReason, JobState } from "../domain/JobState.ts"
+export type { JobLog } from "../domain/Notes.ts"
+export type { Schedule } from "../domain/Schedule.ts"
+export { Queues, type QueueView } from "../ports/Queues.ts"
 export { Schedules } from "../ports/Schedules.ts"
 export { DatabaseUrl } from "./Adapters.ts"
 export { Client } from "./client/Client.ts"
 export {
   type About,
   type Ended,
+  type Entries,
   type Entry,
   type JobPage,
   type ListOptions,

@@ -1,6 +1,7 @@
 /** The rules of the HTTP API for whoever does not come by HTTP, or not yet: one place decides what a request may be. */
 import { Result } from "effect"
 import { ApiError } from "../adapters/http/ApiError.ts"
+import * as ListQuery from "../adapters/http/ListQuery.ts"
 import * as QueueBody from "../adapters/http/QueueBody.ts"
 import * as ScheduleBody from "../adapters/http/ScheduleBody.ts"
 import * as SubmitBody from "../adapters/http/SubmitBody.ts"
@@ -36,5 +37,6 @@ export const rules: Drafts["Service"] = {
     )
   },
   readQueue: (body) => orRefused(QueueBody.decode(JSON.stringify(body))),
-  readQueueName: (text) => orRefused(QueueBody.nameOf(text))
+  readQueueName: (text) => orRefused(QueueBody.nameOf(text)),
+  readList: (options) => orRefused(ListQuery.ofOptions(options))
 }

@@ -37,12 +37,12 @@ const make = (
 
 /** Throws `JobValueRefused` where the payload does not fit its definition. */
 export const statement: {
+  (type: string, payload?: unknown, options?: SubmitOptions.SubmitOptions): Statement
   <Payload, Value>(
     job: Definition<string, Payload, Value>,
     payload: NoInfer<Payload>,
     options?: SubmitOptions.SubmitOptions
   ): Statement
-  (type: string, payload?: unknown, options?: SubmitOptions.SubmitOptions): Statement
 } = make
 
 /** SQLSTATEs of what no retry cures: a wrong field, and a key that was used for another request. */
@@ -64,14 +64,14 @@ const refusalOf = (error: SqlError.SqlError): SqlError.SqlError | SubmitRefused 
  * one that was there by its idempotencyKey or as a unique job.
  */
 export const submit: {
-  <Payload, Value>(
-    job: Definition<string, Payload, Value>,
-    payload: NoInfer<Payload>,
-    options?: SubmitOptions.SubmitOptions
-  ): Effect.Effect<string, SubmitRefused | SqlError.SqlError, SqlClient.SqlClient>
   (
     type: string,
     payload?: unknown,
+    options?: SubmitOptions.SubmitOptions
+  ): Effect.Effect<string, SubmitRefused | SqlError.SqlError, SqlClient.SqlClient>
+  <Payload, Value>(
+    job: Definition<string, Payload, Value>,
+    payload: NoInfer<Payload>,
     options?: SubmitOptions.SubmitOptions
   ): Effect.Effect<string, SubmitRefused | SqlError.SqlError, SqlClient.SqlClient>
 } = Effect.fn("Transaction.submit")(function*(

@@ -26,7 +26,8 @@ const wholeFrom = (text: string, minimum: number, maximum: number): number | nul
   return value >= minimum && value <= maximum ? value : null
 }
 
-const parameters = new Set(["state", "type", "queue", "tag", "limit", "offset", "cursor", "id"])
+const filters = new Set(["state", "type", "queue", "tag", "limit", "offset"])
+const parameters = new Set([...filters, "cursor", "id"])
 
 export interface ListQuery {
   readonly filter: Filter
@@ -48,21 +49,8 @@ const byId = (text: string, query: URLSearchParams): ById | ApiError.ApiError =>
     : { ids: given.flatMap((one) => Option.toArray(JobId.fromText(one.trim()))) }
 }
 
-export const parse = (url: string): ListQuery | ById | ApiError.ApiError => {
-  const query = new URLSearchParams(url.includes("?") ? url.slice(url.indexOf("?") + 1) : "")
-  for (const name of query.keys()) {
-    if (!parameters.has(name)) {
-      const shown = name.slice(0, 100)
-      return ApiError.make("unknown_field", `${shown} is not a parameter of this list.`, shown)
-    }
-    if (query.getAll(name).length > 1) {
-      return wrong(name, "must be given once")
-    }
-  }
-  const id = query.get("id")
-  if (id !== null) {
-    return byId(id, query)
-  }
+/** The filter and the size of a page; where it goes on from is said by whoever asks. */
+const pageOf = (query: URLSearchParams): ListQuery | ApiError.ApiError => {
   const state = query.get("state")
   const type = query.get("type")
   const queue = query.get("queue")
@@ -93,9 +81,55 @@ export const parse = (url: string): ListQuery | ById | ApiError.ApiError => {
     ...(queue === null ? {} : { queue: queue as Queue }),
     ...(tag === null ? {} : { tag })
   }
+  return { filter, request: { ...filter, limit, offset } }
+}
+
+/**
+ * What a client in this process asks for, by the same rules. Its place is the id that an earlier page ended with, since
+ * nobody else has to read that.
+ */
+export const ofOptions = ({ before, ...options }: {
+  readonly [Name in "state" | "type" | "queue" | "tag" | "limit" | "offset" | "before"]?: string | number | undefined
+}): ListRequest | ApiError.ApiError => {
+  const given = Object.entries(options).filter(([, value]) => value !== undefined)
+  const unknown = given.find(([name]) => !filters.has(name))
+  if (unknown !== undefined) {
+    const shown = unknown[0].slice(0, 100)
+    return ApiError.make("unknown_field", `${shown} is not an option of this list.`, shown)
+  }
+  const page = pageOf(new URLSearchParams(Object.fromEntries(given.map(([name, value]) => [name, String(value)]))))
+  if (page instanceof ApiError.ApiError || before === undefined) {
+    return page instanceof ApiError.ApiError ? page : page.request
+  }
+  return Option.match(JobId.fromText(String(before)), {
+    onNone: () => wrong("before", "must be the next of an earlier page"),
+    onSome: (id) => ({ ...page.request, before: id })
+  })
+}
+
+export const parse = (url: string): ListQuery | ById | ApiError.ApiError => {
+  const query = new URLSearchParams(url.includes("?") ? url.slice(url.indexOf("?") + 1) : "")
+  for (const name of query.keys()) {
+    if (!parameters.has(name)) {
+      const shown = name.slice(0, 100)
+      return ApiError.make("unknown_field", `${shown} is not a parameter of this list.`, shown)
+    }
+    if (query.getAll(name).length > 1) {
+      return wrong(name, "must be given once")
+    }
+  }
+  const id = query.get("id")
+  if (id !== null) {
+    return byId(id, query)
+  }
+  const page = pageOf(query)
+  if (page instanceof ApiError.ApiError) {
+    return page
+  }
+  const { filter, request: { limit, offset } } = page
   const cursor = query.get("cursor")
   if (cursor === null) {
-    return { filter, request: { ...filter, limit, offset } }
+    return page
   }
   if (offset > 0) {
     return wrong("offset", "cannot be combined with a cursor")

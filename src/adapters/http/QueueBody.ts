@@ -56,7 +56,7 @@ export const decode = (text: string): Partial<QueueSettings> | ApiError.ApiError
 }
 
 export const nameOf = (text: string): Queue | ApiError.ApiError =>
-  namePattern.test(text)
+  typeof text === "string" && namePattern.test(text)
     ? text as Queue
     : ApiError.make(
       "invalid_field",

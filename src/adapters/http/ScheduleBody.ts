@@ -130,7 +130,7 @@ export const decode = (name: ScheduleName, text: string): NewSchedule | ApiError
 }
 
 export const nameOf = (text: string): ScheduleName | ApiError.ApiError =>
-  namePattern.test(text)
+  typeof text === "string" && namePattern.test(text)
     ? text as ScheduleName
     : wrong("name", "must be 1 to 128 characters of A-Z a-z 0-9 . _ : -, beginning with a letter or digit")
 

@@ -7,28 +7,54 @@ import * as JsonText from "../../domain/JsonText.ts"
 import { type Entry, type ScheduleEntry, SubmitRefused } from "./Contract.ts"
 import * as SubmitOptions from "./SubmitOptions.ts"
 
+const saidMax = 300
+
 export const refuse = (message: string, field: string | null = null) => new SubmitRefused({ message, field })
 
-/** JSON would write `null` for it, and nobody would notice. */
-const unwritable = (value: unknown): string | null =>
-  typeof value === "number" && !Number.isFinite(value) ? String(value) : typeof value === "bigint" ? "a BigInt" : null
+/** JSON would write `null` or `{}` for it, and nobody would notice. `before`: what it was before its `toJSON`. */
+const unwritable = (value: unknown, before: unknown): string | null => {
+  switch (typeof value) {
+    case "number":
+      return Number.isFinite(value) ? null : String(value)
+    case "bigint":
+      return "a BigInt"
+    case "object":
+      if (value === null) {
+        return before instanceof Date ? "an invalid Date" : null
+      }
+      return value instanceof Map || value instanceof Set
+        ? `a ${value instanceof Map ? "Map" : "Set"}`
+        : value instanceof Promise
+        ? "a Promise that was not awaited"
+        : null
+    default:
+      return null
+  }
+}
+
+/** What V8 says of a cycle is a drawing of several lines. */
+const oneLine = (error: unknown): string =>
+  (error instanceof Error ? error.message : String(error)).replaceAll(/\s+/g, " ").slice(0, saidMax)
+
+const nameOf = (payload: unknown): string =>
+  typeof payload === "object" ? "what has a toJSON that answers nothing" : `a ${typeof payload}`
 
 /** The payload as it is after a trip through JSON, or what keeps it from that trip. */
 const throughJson = (payload: unknown): Result.Result<unknown, SubmitRefused> => {
   let text: string | undefined
   try {
-    text = JSON.stringify(payload ?? null, (key, value: unknown) => {
-      const found = unwritable(value)
+    text = JSON.stringify(payload ?? null, function(this: Readonly<Record<string, unknown>>, key, value: unknown) {
+      const found = unwritable(value, this[key])
       if (found !== null) {
         throw new TypeError(`${key === "" ? "it" : key} is ${found}, which JSON cannot hold`)
       }
       return value
     })
   } catch (error) {
-    return Result.fail(refuse(`the payload cannot be written as JSON: ${(error as Error).message}`, "payload"))
+    return Result.fail(refuse(`the payload cannot be written as JSON: ${oneLine(error)}`, "payload"))
   }
   if (text === undefined) {
-    return Result.fail(refuse(`a payload must be JSON, not a ${typeof payload}`, "payload"))
+    return Result.fail(refuse(`a payload must be JSON, not ${nameOf(payload)}`, "payload"))
   }
   const fault = JsonText.check(text, "payload")
   return fault === null
@@ -36,11 +62,35 @@ const throughJson = (payload: unknown): Result.Result<unknown, SubmitRefused> =>
     : Result.fail(refuse(`${fault.path} ${fault.reason}`, fault.path))
 }
 
+/** Of one job of several it is also said which one. */
+export const at = (index: number) => ({ field, message }: SubmitRefused): SubmitRefused =>
+  refuse(`[${index}]: ${message}`, field === null ? `[${index}]` : `[${index}].${field}`)
+
+/** What is no definition, such as `undefined` where two modules import each other. */
+const isJob = (job: unknown): boolean =>
+  typeof job === "string" ||
+  (typeof job === "object" && job !== null && (job as { readonly _tag?: unknown })._tag === "deadman/Definition")
+
+/** These are said once, and are checked by the definition. */
+const said = new Set(["type", "payload"])
+
 /** The body of `POST /jobs`. */
 export const ofJob = Effect.fnUntraced(function*({ job, options = {}, payload }: Entry): Effect.fn.Return<
   Record<string, unknown>,
   SubmitRefused
 > {
+  if (!isJob(job)) {
+    return yield* refuse(
+      `a job must be a definition, as Job.define makes it, or the name of a type: not ${
+        job === null ? job : typeof job
+      }`,
+      "type"
+    )
+  }
+  const twice = Object.keys(options ?? {}).find((name) => said.has(name))
+  if (twice !== undefined) {
+    return yield* refuse(`${twice} is no option: it is said in front of them`, twice)
+  }
   const defined = typeof job === "string" ? null : job
   const encoded = defined === null ? Result.succeed(payload) : defined.encode(payload)
   if (Result.isFailure(encoded)) {

@@ -9,7 +9,7 @@ import type { Job } from "../../domain/Job.ts"
 import * as JobId from "../../domain/JobId.ts"
 import type { JobState } from "../../domain/JobState.ts"
 import type { Schedule } from "../../domain/Schedule.ts"
-import { JobStore, type JobStoreUnavailable, type ListRequest } from "../../ports/JobStore.ts"
+import { JobStore, type JobStoreUnavailable } from "../../ports/JobStore.ts"
 import type { Queues } from "../../ports/Queues.ts"
 import type { Schedules, SchedulesUnavailable } from "../../ports/Schedules.ts"
 import type { Sessions, SessionsUnavailable } from "../../ports/Sessions.ts"
@@ -40,15 +40,18 @@ type Refusals = Contract.SubmitRefused | Contract.SubmitUncertain
 export class Client extends Context.Service<Client, {
   /** Stores a job; answers after the commit. */
   readonly submit: {
+    (type: string, payload?: unknown, options?: SubmitOptions.SubmitOptions): Effect.Effect<Submission, Refusals>
+    // The last one: a compiler that shows one of them shows this, and so what is wrong with the payload.
     <Payload, Value>(
       job: Definition<string, Payload, Value>,
       payload: NoInfer<Payload>,
       options?: SubmitOptions.SubmitOptions
     ): Effect.Effect<Submission<Value>, Refusals>
-    (type: string, payload?: unknown, options?: SubmitOptions.SubmitOptions): Effect.Effect<Submission, Refusals>
   }
   /** Stores all of them or none, in one commit. */
-  readonly submitAll: (entries: ReadonlyArray<Entry>) => Effect.Effect<ReadonlyArray<Submission>, Refusals>
+  readonly submitAll: <const Payloads extends ReadonlyArray<unknown>>(
+    entries: Contract.Entries<Payloads>
+  ) => Effect.Effect<ReadonlyArray<Submission>, Refusals>
   /** The job as it is at present; `null` if there is none of this id. */
   readonly get: (job: About) => Effect.Effect<Job | null, JobStoreUnavailable>
   /** Waits until the job is `completed` or `dead`, whichever. */
@@ -63,7 +66,7 @@ export class Client extends Context.Service<Client, {
   /** A new job from one that has ended. */
   readonly resubmit: (job: About) => Effect.Effect<Job, Waiting.JobNotFound | Contract.WrongState | JobStoreUnavailable>
   /** One page, newest first. It may be short or empty while `next` is not null. */
-  readonly list: (options?: ListOptions) => Effect.Effect<JobPage, JobStoreUnavailable>
+  readonly list: (options?: ListOptions) => Effect.Effect<JobPage, Contract.SubmitRefused | JobStoreUnavailable>
   /** Stores a schedule under its name, or changes it: any number of processes may say the same at their start. */
   readonly schedule: (
     name: string,
@@ -79,15 +82,15 @@ export class Client extends Context.Service<Client, {
 
 const waitDefaultMs = 60_000
 const hintWithin = "5 seconds"
-const listDefault = 50
 
-const idOf = (job: About): Effect.Effect<JobId.JobId, Waiting.JobNotFound> => {
-  const text = typeof job === "string" ? job : job.id
-  return Option.match(JobId.fromText(text), {
-    onNone: () => Effect.fail(new Waiting.JobNotFound({ id: text })),
-    onSome: Effect.succeed
+const idOf = (job: About): Effect.Effect<JobId.JobId, Waiting.JobNotFound> =>
+  Effect.suspend(() => {
+    const text = Contract.idOf(job)
+    return Option.match(JobId.fromText(text), {
+      onNone: () => Effect.fail(new Waiting.JobNotFound({ id: text })),
+      onSome: Effect.succeed
+    })
   })
-}
 
 const uncertain: Readonly<Record<Contract.SubmitUncertain["reason"], string>> = {
   full: "too many submits are under way: try again in a moment",
@@ -144,16 +147,19 @@ const make = Effect.gen(function*() {
     return yield* answerOf(job, yield* Effect.mapError(submitter.submit(draft), fromPort))
   })
 
-  const submitAll: Client["Service"]["submitAll"] = Effect.fnUntraced(function*(entries) {
+  const submitAll = Effect.fnUntraced(function*(entries: ReadonlyArray<Entry>) {
     if (entries.length === 0) {
       return []
     }
-    const read = yield* Effect.forEach(entries, draftOf)
+    const read = yield* Effect.forEach(entries, (entry, index) => Effect.mapError(draftOf(entry), Bodies.at(index)))
     const answers = yield* Effect.mapError(submitter.submitAll(read), fromPort)
     // The guilty entry says more than those that were aborted with it.
     const guilty = answers.findIndex(({ _tag }) => ["KeyMismatch", "KeyLocked", "Refused"].includes(_tag))
     if (guilty !== -1) {
-      return yield* Effect.as(answerOf(entries[guilty]!.job, answers[guilty]!), [])
+      return yield* answerOf(entries[guilty]!.job, answers[guilty]!).pipe(
+        Effect.mapError((error) => error._tag === "SubmitRefused" ? Bodies.at(guilty)(error) : error),
+        Effect.as([])
+      )
     }
     return yield* Effect.forEach(answers, (answered, index) => answerOf(entries[index]!.job, answered))
   })
@@ -223,7 +229,7 @@ const make = Effect.gen(function*() {
   })
 
   const list: Client["Service"]["list"] = (options = {}) =>
-    store.list({ limit: listDefault, offset: 0, ...options } as ListRequest)
+    Effect.flatMap(Effect.fromResult(drafts.readList(options)), store.list)
 
   return Client.of({
     submit: submit as Client["Service"]["submit"],

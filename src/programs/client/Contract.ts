@@ -71,10 +71,17 @@ export type Ended<Value = unknown> =
     readonly reason: DeadReason
   })
 
+/** Jobs of a batch, each with the payload of its own definition. */
+export type Entries<Payloads extends ReadonlyArray<unknown>> = {
+  readonly [Index in keyof Payloads]: Entry<Payloads[Index]>
+}
+
 /** One job of a batch: what `submit` takes. */
-export interface Entry {
-  readonly job: AnyDefinition | string
-  readonly payload?: unknown
+// oxlint-disable-next-line typescript/no-explicit-any -- of whatever definition, unless it is known
+export interface Entry<Payload = any> {
+  // oxlint-disable-next-line typescript/no-explicit-any -- a definition of whatever result
+  readonly job: Definition<string, Payload, any> | string
+  readonly payload?: NoInfer<Payload>
   readonly options?: SubmitOptions.SubmitOptions
 }
 
@@ -97,14 +104,16 @@ export interface JobPage {
 }
 
 /** A job that is submitted at each tick. */
-export interface ScheduleEntry extends
+// oxlint-disable-next-line typescript/no-explicit-any -- of whatever definition, unless it is known
+export interface ScheduleEntry<Payload = any> extends
   Pick<
     SubmitOptions.SubmitOptions,
     "queue" | "priority" | "maxAttempts" | "backoff" | "timeoutMs" | "retainMs" | "tags"
   >
 {
-  readonly job: AnyDefinition | string
-  readonly payload?: unknown
+  // oxlint-disable-next-line typescript/no-explicit-any -- a definition of whatever result
+  readonly job: Definition<string, Payload, any> | string
+  readonly payload?: NoInfer<Payload>
   /** Five fields: minute, hour, day of the month, month, day of the week. This, or `everyMs`. */
   readonly cron?: string | undefined
   /** The zone in which `cron` is read, such as Europe/Zurich; UTC if nothing is said. */
@@ -156,6 +165,15 @@ export interface Stats {
   readonly counters: Readonly<Record<string, number>>
   /** The processes that report at present. */
   readonly workers: ReadonlyArray<Omit<ListedSession, "counters">>
+}
+
+/** Throws where there is no id: that is a mistake of the caller's, and no job that is not there. */
+export const idOf = (job: About): string => {
+  const id: unknown = typeof job === "string" ? job : (job as { readonly id?: unknown } | null | undefined)?.id
+  if (typeof id !== "string") {
+    throw new TypeError("a job is named by its id, or by what was answered about it: this is neither")
+  }
+  return id
 }
 
 export const typeOf = (job: AnyDefinition | string): string => typeof job === "string" ? job : job.type

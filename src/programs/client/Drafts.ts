@@ -3,8 +3,9 @@ import { Context, type Result } from "effect"
 import type { KeyClaim, Queue } from "../../domain/Job.ts"
 import type { QueueSettings } from "../../domain/QueueSettings.ts"
 import type { NewSchedule, ScheduleName } from "../../domain/Schedule.ts"
+import type { ListRequest } from "../../ports/JobStore.ts"
 import type { JobDraft } from "../../ports/Submitter.ts"
-import type { SubmitRefused } from "./Contract.ts"
+import type { ListOptions, SubmitRefused } from "./Contract.ts"
 
 type Body = Readonly<Record<string, unknown>>
 type Read<A> = Result.Result<A, SubmitRefused>
@@ -20,4 +21,5 @@ export class Drafts extends Context.Service<Drafts, {
   ) => Read<{ readonly name: ScheduleName; readonly key: KeyClaim | null }>
   readonly readQueue: (body: Body) => Read<Partial<QueueSettings>>
   readonly readQueueName: (name: string) => Read<Queue>
+  readonly readList: (options: ListOptions) => Read<ListRequest>
 }>()("deadman/programs/client/Drafts") {}

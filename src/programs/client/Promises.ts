@@ -6,7 +6,7 @@ import type { Definition } from "../job/Definition.ts"
 import type {
   About,
   Ended,
-  Entry,
+  Entries,
   JobPage,
   ListOptions,
   PageOptions,
@@ -38,7 +38,7 @@ export interface QueueCalls<Call = never> {
 
 export interface ScheduleCalls<Call = never> {
   /** Stores a schedule under its name, or changes it: any number of processes may say the same at their start. */
-  readonly put: (name: string, entry: ScheduleEntry, call?: Call) => Promise<Schedule>
+  readonly put: <Payload>(name: string, entry: ScheduleEntry<Payload>, call?: Call) => Promise<Schedule>
   readonly get: (name: string, call?: Call) => Promise<Schedule | null>
   /** By name. */
   readonly list: (options?: PageOptions, call?: Call) => Promise<SchedulePage>
@@ -55,16 +55,20 @@ export interface ScheduleCalls<Call = never> {
 export interface Jobs<Call = never, Extra = unknown> {
   /** Stores a job; resolves after the commit. */
   readonly submit: {
+    (type: string, payload?: unknown, options?: SubmitOptions & Extra, call?: Call): Promise<Submission>
+    // The last one: a compiler that shows one of them shows this, and so what is wrong with the payload.
     <Payload, Value>(
       job: Definition<string, Payload, Value>,
       payload: NoInfer<Payload>,
       options?: SubmitOptions & Extra,
       call?: Call
     ): Promise<Submission<Value>>
-    (type: string, payload?: unknown, options?: SubmitOptions & Extra, call?: Call): Promise<Submission>
   }
   /** Stores all of them or none, in one commit. */
-  readonly submitAll: (entries: ReadonlyArray<Entry>, call?: Call) => Promise<ReadonlyArray<Submission>>
+  readonly submitAll: <const Payloads extends ReadonlyArray<unknown>>(
+    entries: Entries<Payloads>,
+    call?: Call
+  ) => Promise<ReadonlyArray<Submission>>
   /** The job as it is at present; `null` if there is none of this id. */
   readonly get: (job: About, call?: Call) => Promise<Job | null>
   /** Waits until the job is `completed` or `dead`, whichever; rejects after `timeoutMs`, a minute if nothing is said. */
@@ -78,7 +82,7 @@ export interface Jobs<Call = never, Extra = unknown> {
   /** One page, newest first. */
   readonly list: (options?: ListOptions, call?: Call) => Promise<JobPage>
   /** `schedules.put` */
-  readonly schedule: (name: string, entry: ScheduleEntry, call?: Call) => Promise<Schedule>
+  readonly schedule: <Payload>(name: string, entry: ScheduleEntry<Payload>, call?: Call) => Promise<Schedule>
   /** `schedules.delete` */
   readonly unschedule: (name: string, call?: Call) => Promise<boolean>
   readonly schedules: ScheduleCalls<Call>

@@ -4,7 +4,7 @@
  * All waiters of a process share their questions: one reads many jobs. Asking is dense at first and gets rarer, up to
  * twice a second; with nobody waiting nothing is asked. A store that is away costs patience only.
  */
-import { Deferred, Effect, Exit, FiberSet, Schema, Semaphore } from "effect"
+import { Clock, Deferred, Effect, Exit, FiberSet, Option, Schema, Semaphore } from "effect"
 import type { Job } from "../../domain/Job.ts"
 import type { JobId } from "../../domain/JobId.ts"
 import * as JobState from "../../domain/JobState.ts"
@@ -36,7 +36,8 @@ const idsMax = 200
 /** Who comes later waits for a place first. */
 const waitersMax = 10_000
 
-type Waiter = Deferred.Deferred<Job, JobNotFound>
+/** `null`: this process stops, and nobody asks for them any more. */
+type Waiter = Deferred.Deferred<Job | null, JobNotFound>
 
 export type Wait = (id: JobId, timeoutMs: number) => Effect.Effect<Job, JobNotFound | WaitTimedOut>
 
@@ -46,9 +47,10 @@ export const make = Effect.fnUntraced(function*(store: JobStore["Service"]) {
   const fork = yield* FiberSet.makeRuntime<never, void, never>()
   const arrived = Signal.make()
   let watching = false
+  let stopped = false
   let pauseMs = firstMs
 
-  const end = (id: JobId, exit: Exit.Exit<Job, JobNotFound>) => {
+  const end = (id: JobId, exit: Exit.Exit<Job | null, JobNotFound>) => {
     for (const waiter of waiters.get(id) ?? []) {
       Deferred.doneUnsafe(waiter, exit)
     }
@@ -88,8 +90,34 @@ export const make = Effect.fnUntraced(function*(store: JobStore["Service"]) {
     }
   })
 
-  const wait: Wait = (id, timeoutMs) =>
-    places.withPermits(1)(Effect.suspend(() => {
+  yield* Effect.addFinalizer(() =>
+    Effect.sync(() => {
+      stopped = true
+      for (const id of Array.from(waiters.keys())) {
+        end(id, Exit.succeed(null))
+      }
+    })
+  )
+
+  const nowMs = Effect.map(Clock.monotonicTimeNanos, (nanos) => Math.floor(Number(nanos) / 1_000_000))
+
+  /** Who has no time to wait still wants to know. */
+  const look = (id: JobId): Effect.Effect<Job, JobNotFound | WaitTimedOut> =>
+    Effect.flatMap(Effect.option(store.get([id])), (found): Effect.Effect<Job, JobNotFound | WaitTimedOut> => {
+      const jobs = Option.getOrNull(found)
+      const job = jobs?.[0]
+      return jobs !== null && job === undefined
+        ? Effect.fail(new JobNotFound({ id }))
+        : job !== undefined && JobState.isFinal(job.state)
+        ? Effect.succeed(job)
+        : Effect.fail(new WaitTimedOut({ id, timeoutMs: 0 }))
+    })
+
+  const sharing = (id: JobId, timeoutMs: number): Effect.Effect<Job | null, JobNotFound | WaitTimedOut> =>
+    places.withPermits(1)(Effect.suspend((): Effect.Effect<Job | null, JobNotFound> => {
+      if (stopped) {
+        return Effect.succeed(null)
+      }
       const waiter: Waiter = Deferred.makeUnsafe()
       const others = waiters.get(id)
       if (others === undefined) {
@@ -117,6 +145,15 @@ export const make = Effect.fnUntraced(function*(store: JobStore["Service"]) {
     })).pipe(
       Effect.timeoutOrElse({ duration: timeoutMs, orElse: () => Effect.fail(new WaitTimedOut({ id, timeoutMs })) })
     )
+
+  const wait: Wait = (id, timeoutMs) =>
+    timeoutMs > 0
+      ? Effect.flatMap(nowMs, (fromMs) =>
+        Effect.flatMap(sharing(id, timeoutMs), (job) =>
+          job === null
+            ? Effect.flatMap(nowMs, (now) => Effect.fail(new WaitTimedOut({ id, timeoutMs: now - fromMs })))
+            : Effect.succeed(job)))
+      : look(id)
 
   return wait
 })

@@ -87,7 +87,26 @@ describe("Deadman.start", () => {
       assert.match(yield* said(() => web.submit("x", null, { maxAttempts: 0 })), /^maxAttempts must be a whole number/)
       assert.include(yield* said(() => web.submit("x", { a: [Number.NaN] })), "NaN, which JSON cannot hold")
       assert.include(yield* said(() => web.submit("x", { a: 1n })), "a BigInt")
+      // JSON would make null or {} of these.
+      assert.include(
+        yield* said(() => web.submit("x", { at: Reflect.construct(Date, ["soon"]) })),
+        "at is an invalid Date"
+      )
+      assert.include(yield* said(() => web.submit("x", { all: new Map([["a", 1]]) })), "all is a Map")
+      assert.include(yield* said(() => web.submit("x", new Set([1]))), "it is a Set")
+      assert.include(yield* said(() => web.submit("x", [Promise.resolve(1)])), "a Promise that was not awaited")
+      const ring: { self?: unknown } = {}
+      ring.self = ring
+      assert.match(yield* said(() => web.submit("x", ring)), /^the payload cannot be written as JSON: .*circular.*$/)
       assert.include(yield* said(() => web.submit("no spaces", null)), "type must be")
+      const lost = undefined as unknown as string
+      assert.include(yield* said(() => web.submit(lost, 1)), "or the name of a type: not undefined")
+      assert.include(yield* said(() => web.schedule("lost", { job: lost, everyMs: 1_000 })), "not undefined")
+      assert.include(yield* said(() => web.schedule(lost, { job: "x", everyMs: 1_000 })), "name must be")
+      assert.include(yield* said(() => web.queues.get(lost)), "name must be")
+      // Neither goes around the check by the definition.
+      const sneaked = { type: "y", payload: { n: "x" } } as Deadman.SubmitOptions
+      assert.include(yield* said(() => web.submit(double, { n: 1 }, sneaked)), "type is no option")
       assert.include(
         yield* said(() => web.submit("x", null, { priorty: 1 } as Deadman.SubmitOptions)),
         "priorty is not a field"
@@ -96,12 +115,69 @@ describe("Deadman.start", () => {
         yield* said(() =>
           web.submitAll([{ job: "y", payload: 1 }, { job: "y", payload: 2, options: { priority: 5e9 } }])
         ),
-        "priority must be"
+        "[1]: priority must be"
       )
       assert.deepStrictEqual((yield* does(() => web.list({ type: "y" }))).jobs, [])
       const both = yield* does(() => web.submitAll([{ job: "y", payload: 1 }, { job: double, payload: { n: 2 } }]))
       assert.deepStrictEqual(both.map(({ type }) => type), ["y", "double"])
       yield* does(() => Promise.all(both.map((job) => web.cancel(job))))
+    })),
+    60_000
+  )
+
+  it(
+    "a list is asked for by the rules of the API, and what is wrong with it is said before the database is asked",
+    live(Effect.gen(function*() {
+      const web = yield* started()
+      const said = (options: object) =>
+        Effect.map(
+          refusal(() => web.list(options as Deadman.ListOptions)),
+          (error) => [error._tag, (error as Deadman.SubmitRefused).field]
+        )
+      const wrong = [
+        { limit: 0 },
+        { limit: 501 },
+        { limit: 1.5 },
+        { state: "gone" },
+        { before: "nonsense" },
+        {
+          offset: -1
+        },
+        { type: "a b" },
+        { queue: "" },
+        { tag: "" },
+        { sate: "dead" },
+        { cursor: "x" },
+        { id: "x" }
+      ]
+      assert.deepStrictEqual(
+        yield* Effect.forEach(wrong, said),
+        ["limit", "limit", "limit", "state", "before", "offset", "type", "queue", "tag", "sate", "cursor", "id"].map(
+          (field) => ["SubmitRefused", field]
+        )
+      )
+      const jobs = yield* does(() => web.submitAll([1, 2, 3].map((payload) => ({ job: "listed", payload }))))
+      const first = yield* does(() => web.list({ type: "listed", state: "pending", queue: "default", limit: 2 }))
+      const second = yield* does(() => web.list({ type: "listed", before: first.next ?? "" }))
+      assert.deepStrictEqual(
+        [...first.jobs, ...second.jobs].map(({ id }) => id).sort(),
+        jobs.map(({ id }) => id).sort()
+      )
+      assert.lengthOf((yield* does(() => web.list({ type: "listed", offset: 2, before: undefined } as object))).jobs, 1)
+      yield* does(() => Promise.all(jobs.map((job) => web.cancel(job))))
+    })),
+    60_000
+  )
+
+  it(
+    "however often it is started, nothing of it stays behind on stderr",
+    live(Effect.gen(function*() {
+      const heard: Array<number> = []
+      for (let time = 0; time < 3; time++) {
+        yield* does(() => Deadman.start({ databaseUrl, logLevel: "none" }).then((deadman) => deadman.stop()))
+        heard.push(process.stderr.listenerCount("error"))
+      }
+      assert.deepStrictEqual(new Set(heard).size, 1, heard.join(" "))
     })),
     60_000
   )
@@ -154,10 +230,26 @@ describe("Deadman.start", () => {
         "cancelled"
       ])
       assert.strictEqual((yield* refusal(() => web.cancel(job)))._tag, "WrongState")
+      // Whoever has no time to wait learns what is known.
+      assert.strictEqual((yield* does(() => web.wait(job, { timeoutMs: 0 }))).state, "dead")
       assert.strictEqual((yield* refusal(() => web.wait("nonsense")))._tag, "JobNotFound")
+      for (const none of [undefined, null, 5, {}]) {
+        for (
+          const ask of [web.get, web.cancel, web.retry, web.wait] as ReadonlyArray<(id: unknown) => Promise<unknown>>
+        ) {
+          assert.match((yield* refusal(() => ask(none))).message, /^a job is named by its id/)
+        }
+      }
       assert.isNull(yield* does(() => web.get("nonsense")))
       const resubmitted = yield* does(() => web.resubmit(job))
       assert.strictEqual(resubmitted.resubmittedFrom, job.id)
+      // Nobody is left to ask for it: that is said at once, and keeps no process.
+      const web2 = yield* started({ keeper: false })
+      const waiting = yield* Effect.forkChild(refusal(() => web2.wait(resubmitted, { timeoutMs: 600_000 })))
+      yield* Effect.promise(() => new Promise((resolve) => setImmediate(resolve)))
+      yield* does(() => web2.stop())
+      assert.strictEqual((yield* Fiber.join(waiting))._tag, "WaitTimedOut")
+      assert.strictEqual((yield* refusal(() => web2.wait(resubmitted, { timeoutMs: 600_000 })))._tag, "WaitTimedOut")
       yield* does(() => web.cancel(resubmitted.id))
     })),
     60_000
@@ -240,6 +332,9 @@ describe("Deadman.start", () => {
       ),
       said({ handlers: { a: () => 1 }, slots: 0 }).then((message) => assert.match(message, /^slots must be/)),
       said({ slotz: 3 }).then((message) => assert.match(message, /^slotz is not an option; these are: databaseUrl/)),
+      said({ kafkaBrokers: "127.0.0.1:99999" }).then((message) =>
+        assert.match(message, /^kafkaBrokers must look like/)
+      ),
       said({ dataDir: "x" }).then((message) => assert.match(message, /exclude each other/)),
       said({ handlers: [double.handle(() => 1), double.handle(() => 2)] }).then((message) =>
         assert.include(message, `"double"`)
