@@ -22,6 +22,23 @@ const said = (error) => {
   }
 }
 
+// A note that cannot be copied must not fail the run that makes it.
+const plain = (value) => {
+  try {
+    return JSON.parse(JSON.stringify(value) ?? "null")
+  } catch {
+    return "[unreadable]"
+  }
+}
+
+const text = (value) => {
+  try {
+    return String(value)
+  } catch {
+    return "[unreadable]"
+  }
+}
+
 const isAgain = (value) => typeof value === "object" && value !== null && value._tag === "deadman/Again"
 
 parentPort.on("message", async ({ run, url, name, payload, job, claim }) => {
@@ -35,8 +52,8 @@ parentPort.on("message", async ({ run, url, name, payload, job, claim }) => {
     const value = await handler(payload, {
       job,
       claim,
-      progress: (value) => send({ kind: "progress", value }),
-      log: (line) => send({ kind: "log", line: String(line) })
+      progress: (value) => send({ kind: "progress", value: plain(value) }),
+      log: (line) => send({ kind: "log", line: text(line) })
     })
     if (isAgain(value)) throw value
     send({ kind: "value", value })

@@ -45,6 +45,7 @@ describe("a handler in a thread", () => {
         fail: yield* crunching(world, { do: "fail" }, once),
         reject: yield* crunching(world, { do: "reject" }),
         again: yield* crunching(world, { do: "again" }),
+        odd: yield* crunching(world, { do: "odd notes" }, once),
         unclonable: yield* crunching(world, { do: "unclonable" }, once),
         dated: yield* world.submit("dated", { payload: "{\"placedAt\":\"2026-11-29T10:00:00.000Z\"}" }),
         absent: yield* world.submit("absent", once),
@@ -59,6 +60,11 @@ describe("a handler in a thread", () => {
       )
       const { logs, progress } = yield* world.job(ids.echo)
       assert.deepStrictEqual([logs[0]?.line, progress], ["delivery 1", { half: true }])
+      // Notes never fail a run, whatever they are.
+      assert.strictEqual((yield* ended(world, ids.odd)).result, "noted")
+      yield* eventually("its notes are there", Effect.map(world.job(ids.odd), ({ logs }) => logs.length > 0))
+      const odd = yield* world.job(ids.odd)
+      assert.deepStrictEqual([odd.logs[0]?.line, odd.progress], ["[unreadable]", { of: 3 }])
       const fail = yield* ended(world, ids.fail)
       assert.deepInclude(fail.errors[0], { name: "TypeError", message: "it went wrong: because" })
       assert.strictEqual((yield* ended(world, ids.reject)).reason, "rejected")

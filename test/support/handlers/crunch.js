@@ -11,6 +11,11 @@ export default async (payload, { job, log, progress }) => {
       log(`delivery ${job.delivery}`)
       progress({ half: true })
       return payload
+    case "odd notes":
+      log(Object.create(null))
+      progress(1n)
+      progress({ of: 3, tell: () => 1 })
+      return "noted"
     case "fail":
       throw new TypeError("it went wrong", { cause: new Error("because") })
     case "reject":
