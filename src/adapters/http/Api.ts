@@ -6,6 +6,7 @@
  */
 import { Schema } from "effect"
 import { HttpApi, HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
+import manifest from "../../../package.json" with { type: "json" }
 import { Backoff } from "../../domain/Backoff.ts"
 import {
   attemptDefault,
@@ -273,6 +274,7 @@ export class Api
   extends HttpApi.make("deadman").add(Jobs).add(Queues).add(Schedules.add(runSchedule)).add(Workers).add(System)
     .annotateMerge(OpenApi.annotations({
       title: "Deadman",
+      version: manifest.version,
       description: "A distributed job scheduler. JSON in snake_case; every timestamp is milliseconds since the epoch.",
       // The token is asked for by the guard in front of every route, so no single endpoint declares it.
       transform: (spec) => ({

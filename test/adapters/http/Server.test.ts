@@ -1,6 +1,7 @@
 import { assert, it } from "@effect/vitest"
 import { Clock, Effect, Exit, Fiber, Layer, Redacted, Scope } from "effect"
 import { OpenApi } from "effect/http-api"
+import { readFileSync } from "node:fs"
 import { connect } from "node:net"
 import { Api } from "../../../src/adapters/http/Api.ts"
 import { codeNames } from "../../../src/adapters/http/ApiError.ts"
@@ -78,6 +79,7 @@ it.layer(Subject.layer(), { excludeTestServices: true })("HTTP server", (it) => 
       const { body, status } = yield* (yield* client).send("GET", "/openapi.json")
       assert.strictEqual(status, 200)
       assert.match(body.openapi, /^3\.1\./)
+      assert.strictEqual(body.info.version, JSON.parse(readFileSync("package.json", "utf8")).version)
       assert.deepStrictEqual(body.components.securitySchemes.token, { type: "http", scheme: "bearer" })
       assert.deepStrictEqual(body.security, [{}, { token: [] }])
       const text = JSON.stringify(body)
