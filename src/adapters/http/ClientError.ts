@@ -63,8 +63,18 @@ const tags: ReadonlySet<string> = new Set<ClientError["_tag"]>([
 export const isClientError = (error: unknown): error is ClientError =>
   typeof error === "object" && error !== null && "_tag" in error && tags.has(String(error._tag))
 
-/** What the operating system says when nothing of the request has left: repeating it is safe, whatever it was. */
-const unsent: ReadonlySet<string> = new Set(["ECONNREFUSED", "ENOTFOUND", "EAI_AGAIN", "EHOSTUNREACH", "ENETUNREACH"])
+/**
+ * What the operating system says when nothing of the request has left: repeating it is safe, whatever it was. `bad port`
+ * says fetch itself, of ports that it never asks.
+ */
+const unsent: ReadonlySet<string> = new Set([
+  "ECONNREFUSED",
+  "ENOTFOUND",
+  "EAI_AGAIN",
+  "EHOSTUNREACH",
+  "ENETUNREACH",
+  "bad port"
+])
 
 const codeOf = (error: unknown, depth = 0): string | null => {
   if (typeof error !== "object" || error === null || depth > 5) {
@@ -90,9 +100,8 @@ const innermost = (error: unknown): unknown => {
 
 /** No answer came. */
 export const noAnswer = (url: string, cause: unknown): ServerUnavailable => {
-  const code = codeOf(cause)
-  const done = code !== null && unsent.has(code) ? "nothing" : "unknown"
-  const reason = code ?? because(innermost(cause))
+  const reason = codeOf(cause) ?? because(innermost(cause))
+  const done = unsent.has(reason) ? "nothing" : "unknown"
   return new ServerUnavailable({
     done,
     retryAfterMs: null,

@@ -218,6 +218,8 @@ it.layer(Layer.empty, { excludeTestServices: true, timeout: "30 seconds" })("the
       assert.strictEqual((error as ClientError.ServerUnavailable).done, "nothing")
       assert.include(error.message, url)
       assert.include(error.message, "ECONNREFUSED")
+      const refused = yield* Effect.flip((yield* clientOf({ url: "http://127.0.0.1:1", tries: 1 })).resubmit("j1"))
+      assert.strictEqual((refused as ClientError.ServerUnavailable).done, "nothing", refused.message)
     }))
 
   it.effect("gives every code of the API one of its tags, and a code that it does not know the one of its status", () =>
