@@ -125,7 +125,7 @@ const until = <E>(check: Effect.Effect<boolean, E>, limit: Duration.Input) =>
     Effect.map(Option.isSome)
   )
 
-const spawnLimit = Duration.seconds(5)
+const spawnLimit = Duration.seconds(20)
 
 /** Waits until `answers` holds; fails at once when the server ended instead. */
 export const awaitReady = Effect.fn("Daemon.awaitReady")(function*(

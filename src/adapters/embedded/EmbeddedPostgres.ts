@@ -78,6 +78,8 @@ const leave = (cluster: Cluster.Cluster, member: Members.Member) =>
   FolderLock.withLock(cluster.dataDir, member.identity)(Effect.gen(function*() {
     const others = yield* attempt("leave", () => Members.countOthers(cluster.dataDir, member))
     if (others === 0) yield* Postmaster.stop(cluster)
+    // Still under the lock: whoever leaves next would count this one, and of two that leave at once none stop it.
+    yield* attempt("leave", () => Members.strike(member))
   })).pipe(
     // The folder may be gone by now; whatever is left running, the next start takes over.
     Effect.catch((error) => Effect.logWarning(`Postgres may be left running: ${error.message}`))

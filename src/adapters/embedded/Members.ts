@@ -43,8 +43,11 @@ const remove = (file: string): void => {
   rmSync(file.replace(/json$/, "alive"), { force: true })
 }
 
+/** Is no longer counted. */
+export const strike = (member: Member): void => remove(member.file)
+
 export const unregister = (member: Member): void => {
-  remove(member.file)
+  strike(member)
   if (member.sign !== undefined) closeSync(member.sign)
 }
 

@@ -14,10 +14,25 @@ const occupy = (port: number) =>
   Effect.acquireRelease(
     Effect.callback<Server>((resume) => {
       const server = createServer()
+      // Whoever took it meanwhile has it, which is as good.
+      server.on("error", () => resume(Effect.succeed(server)))
       server.listen({ host: "127.0.0.1", port }, () => resume(Effect.succeed(server)))
     }),
     (server) => Effect.sync(() => server.close())
   )
+
+/** Takes a second to remove the file that says it is a member. */
+const slowToGo = `--import=data:text/javascript,${
+  encodeURIComponent(`
+    import fs from "node:fs"
+    import { syncBuiltinESMExports } from "node:module"
+    const remove = fs.rmSync
+    fs.rmSync = (path, options) => {
+      if (/members.*json$/.test(path)) Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 1000)
+      remove(path, options)
+    }
+    syncBuiltinESMExports()`)
+}`
 
 const groupOf = (pid: number) => {
   const group = spawnSync("ps", ["-o", "pgid=", "-p", String(pid)], { encoding: "utf8" }).stdout.trim()
@@ -98,7 +113,7 @@ describe("EmbeddedPostgres", { timeout: 120_000 }, () => {
       }
       yield* Members.eventually("another server", isAnother)
       yield* Members.query(one.url, "SELECT 1").pipe(
-        Effect.retry({ times: 100, schedule: Schedule.spaced("100 millis") })
+        Effect.retry({ times: 300, schedule: Schedule.spaced("100 millis") })
       )
       const again = Members.postmasterOf(dataDir)
       yield* member.leave
@@ -116,6 +131,17 @@ describe("EmbeddedPostgres", { timeout: 120_000 }, () => {
 
       yield* Effect.forEach(members, (member) => member.leave, { concurrency: "unbounded" })
       yield* gone(servers[0]!.pid)
+    }).pipe(Effect.scoped))
+
+  it.live("of two that leave at once the second stops the server, however long the first takes to be gone", () =>
+    Effect.gen(function*() {
+      const dataDir = yield* setUp
+      const first = yield* Members.start(dataDir, { env: { NODE_OPTIONS: slowToGo } })
+      const { pid } = yield* Members.serverOf(first)
+      const second = yield* Members.start(dataDir)
+      yield* Members.serverOf(second)
+      yield* Effect.all([first.leave, Effect.delay(second.leave, "200 millis")], { concurrency: 2 })
+      yield* gone(pid)
     }).pipe(Effect.scoped))
 
   it.live("a postmaster.pid whose pid is now somebody else's does not keep the server from starting", () =>
