@@ -1,25 +1,20 @@
 /**
  * `deadman tail`: what becomes of a job, or of those that a filter lets through, as it happens.
  *
- * It looks again and again at the newest jobs, so a state that a job was in for less than one look is not seen. What is
+ * It looks again and again, and tells each change with its time: what happened between two looks, the job says. What is
  * there when it begins is shown for one job and left out for many.
  */
 import { Clock, Effect, Option, Schedule, Schema } from "effect"
 import { Argument, Command, Flag } from "effect/cli"
 import type { Client, Job } from "../adapters/http/Client.ts"
 import type { ClientError } from "../adapters/http/ClientError.ts"
+import * as Following from "./cli/Following.ts"
 import * as JobText from "./cli/JobText.ts"
+import * as Steps from "./cli/Steps.ts"
 import { filterOf, filters } from "./CliJobs.ts"
 import { type Answer, asking, usage } from "./CliRoot.ts"
 
-const window = 200
-/** Of jobs that have left the window: those that are remembered, so that nothing is said twice. */
-const rememberMax = 5_000
 const againMax = 60
-
-/** Another one of these is another line. */
-const stampOf = (job: Job): string =>
-  [job.state, job.epoch, job.attempts, job.lease_losses, job.run_at_ms, job.resubmitted_as].join(" ")
 
 /** A server that is replaced is away for some seconds; one that was never there is said at once. */
 const patiently = <A>(ask: Effect.Effect<A, ClientError>, first: boolean, { note }: Answer) =>
@@ -34,57 +29,56 @@ const patiently = <A>(ask: Effect.Effect<A, ClientError>, first: boolean, { note
     })
   )
 
-const isEnded = (job: Job): boolean => job.state === "completed" || job.state === "dead"
-
 const sayOf = ({ line, look }: Answer) =>
-  Effect.fnUntraced(function*(job: Job) {
-    const now = yield* Clock.currentTimeMillis
-    yield* line(job, () => JobText.change(look, job, now))
+  Effect.fnUntraced(function*({ job, saidMs }: Steps.Step<Job>) {
+    const atMs = saidMs ?? (yield* Clock.currentTimeMillis)
+    yield* line(job, () => JobText.change(look, job, atMs))
   })
 
 const follow = Effect.fnUntraced(function*(client: Client["Service"], id: string, everyMs: number, answer: Answer) {
   const say = sayOf(answer)
-  let stamp = ""
+  let told: Steps.Step<Job> | null = null
   while (true) {
-    const job = yield* patiently(client.get(id), stamp === "", answer)
-    if (stampOf(job) !== stamp) {
-      stamp = stampOf(job)
-      yield* say(job)
+    const job: Job = yield* patiently(client.get(id), told === null, answer)
+    const steps: ReadonlyArray<Steps.Step<Job>> = Steps.stepsOf(job).slice(told === null ? -1 : 0)
+    for (const step of steps) {
+      if (told === null || Steps.isAfter(step, told)) {
+        told = step
+        yield* say(step)
+      }
     }
-    if (isEnded(job)) {
+    if (Steps.isEnded(job)) {
       return
     }
     yield* Effect.sleep(everyMs)
   }
 })
 
+/** How many jobs a page looks at is enough for so long. */
+const pageEveryMs = 500
+
 const followAll = Effect.fnUntraced(function*(
   client: Client["Service"],
-  filter: ReturnType<typeof filterOf>,
+  { state, ...filter }: ReturnType<typeof filterOf>,
   everyMs: number,
   answer: Answer
 ) {
   const say = sayOf(answer)
-  const seen = new Map<string, string>()
   let first = true
+  const ask = <A>(asked: Effect.Effect<A, ClientError>) => Effect.suspend(() => patiently(asked, first, answer))
+  // A change into that state: from which other one, nobody knows before.
+  const { look } = Following.make({
+    list: (query) => ask(client.list({ ...filter, ...query })),
+    getAll: (ids) => ask(client.getAll(ids)),
+    now: ask(Effect.map(client.stats, ({ as_of_ms }) => as_of_ms))
+  }, { ...Following.limits, shortPages: Math.ceil(everyMs / pageEveryMs) })
   while (true) {
-    const { jobs } = yield* patiently(client.list({ ...filter, limit: window }), first, answer)
-    // Oldest first, as they came.
-    for (const job of jobs.toReversed()) {
-      const stamp = stampOf(job)
-      if (seen.get(job.id) !== stamp) {
-        seen.delete(job.id)
-        seen.set(job.id, stamp)
-        if (!first) {
-          yield* say(job)
-        }
+    const { notes, steps } = yield* look
+    yield* Effect.forEach(notes, answer.note)
+    for (const step of steps) {
+      if (state === undefined || step.job.state === state) {
+        yield* say(step)
       }
-    }
-    for (const [id] of seen) {
-      if (seen.size <= rememberMax) {
-        break
-      }
-      seen.delete(id)
     }
     first = false
     yield* Effect.sleep(everyMs)
@@ -121,6 +115,6 @@ export const tail = Command.make(
 ).pipe(
   Command.withDescription("Follows one job, or all that a filter lets through; with --json one document per line"),
   Command.withExamples([
-    { command: "deadman tail --type mail.send", description: "Every change of the newest mails" }
+    { command: "deadman tail --type mail.send", description: "Every change of every mail" }
   ])
 )
