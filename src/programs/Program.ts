@@ -5,6 +5,7 @@ export type { JobLog } from "../domain/Notes.ts"
 export type { Schedule } from "../domain/Schedule.ts"
 export { Queues, type QueueView } from "../ports/Queues.ts"
 export { Schedules } from "../ports/Schedules.ts"
+export type { ListedSession } from "../ports/Sessions.ts"
 export { DatabaseUrl } from "./Adapters.ts"
 export { Client } from "./client/Client.ts"
 export {

@@ -17,6 +17,9 @@ export interface Statement {
   readonly values: [type: string, payload: string, options: string]
 }
 
+/** What `submit` may fail with has a name for who has imported nothing else. */
+export type { SubmitRefused } from "./client/Contract.ts"
+
 const text = "SELECT deadman.submit($1::text, $2::text::jsonb, $3::text::jsonb) AS id"
 
 // oxlint-disable-next-line typescript/no-explicit-any -- a definition of whatever payload and result

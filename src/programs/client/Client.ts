@@ -49,8 +49,8 @@ export class Client extends Context.Service<Client, {
     ): Effect.Effect<Submission<Value>, Refusals>
   }
   /** Stores all of them or none, in one commit. */
-  readonly submitAll: <const Payloads extends ReadonlyArray<unknown>>(
-    entries: Contract.Entries<Payloads>
+  readonly submitAll: <const All extends ReadonlyArray<AnyDefinition | string>>(
+    entries: Contract.Entries<All>
   ) => Effect.Effect<ReadonlyArray<Submission>, Refusals>
   /** The job as it is at present; `null` if there is none of this id. */
   readonly get: (job: About) => Effect.Effect<Job | null, JobStoreUnavailable>

@@ -71,17 +71,18 @@ export type Ended<Value = unknown> =
     readonly reason: DeadReason
   })
 
-/** Jobs of a batch, each with the payload of its own definition. */
-export type Entries<Payloads extends ReadonlyArray<unknown>> = {
-  readonly [Index in keyof Payloads]: Entry<Payloads[Index]>
+// oxlint-disable-next-line typescript/no-explicit-any -- a definition of whatever result
+type PayloadOf<Job> = Job extends Definition<string, infer Payload, any> ? Payload : unknown
+
+/** Jobs of a batch, each with the payload of its own definition, as far as it is known which one that is. */
+export type Entries<Jobs extends ReadonlyArray<AnyDefinition | string>> = {
+  readonly [Index in keyof Jobs]: Entry<Jobs[Index]>
 }
 
 /** One job of a batch: what `submit` takes. */
-// oxlint-disable-next-line typescript/no-explicit-any -- of whatever definition, unless it is known
-export interface Entry<Payload = any> {
-  // oxlint-disable-next-line typescript/no-explicit-any -- a definition of whatever result
-  readonly job: Definition<string, Payload, any> | string
-  readonly payload?: NoInfer<Payload>
+export interface Entry<Job = AnyDefinition | string> {
+  readonly job: Job
+  readonly payload?: PayloadOf<Job>
   readonly options?: SubmitOptions.SubmitOptions
 }
 

@@ -5,6 +5,7 @@ import type { QueueView } from "../../ports/Queues.ts"
 import type { Definition } from "../job/Definition.ts"
 import type {
   About,
+  AnyDefinition,
   Ended,
   Entries,
   JobPage,
@@ -65,8 +66,8 @@ export interface Jobs<Call = never, Extra = unknown> {
     ): Promise<Submission<Value>>
   }
   /** Stores all of them or none, in one commit. */
-  readonly submitAll: <const Payloads extends ReadonlyArray<unknown>>(
-    entries: Entries<Payloads>,
+  readonly submitAll: <const All extends ReadonlyArray<AnyDefinition | string>>(
+    entries: Entries<All>,
     call?: Call
   ) => Promise<ReadonlyArray<Submission>>
   /** The job as it is at present; `null` if there is none of this id. */
