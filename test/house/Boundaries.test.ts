@@ -144,7 +144,7 @@ describe("the Effect diagnostics", () => {
     const found = report.split("\n").some((line) =>
       line.startsWith(`${path}(`) && line.includes(": error ") && line.includes(rule)
     )
-    assert.isTrue(found, `tsc does not report ${rule}. Is it patched (npm run prepare)?\n${report}`)
+    assert.isTrue(found, `tsc does not report ${rule}. Is it patched (effect-tsgo patch)?\n${report}`)
   })
 
   it("let an adapter use what Node has", () => {

@@ -25,20 +25,22 @@ const clients = ["@effect/sql-pg", "pg", "@types/pg", "postgres", "drizzle-orm",
   `${name}@${devDependencies[name] ?? dependencies[name]}`
 )
 
+/** What the guide tells its readers to use. */
+const [, shown = ""] =
+  /^```json\n(\{\n {2}"compilerOptions"[\s\S]*?)^```$/m.exec(readFileSync("docs/guide.md", "utf8")) ?? []
+const guided = JSON.parse(shown)
+
 const strict = {
   compilerOptions: {
-    target: "ES2023",
-    lib: ["ES2023"],
-    module: "NodeNext",
+    ...guided.compilerOptions,
+    noEmit: false,
     moduleDetection: "force",
-    types: ["node"],
-    noEmit: true,
-    strict: true,
+    // Of what is exported without a type of its own, the type must have a name that can be written.
+    declaration: true,
+    emitDeclarationOnly: true,
+    outDir: "types",
     exactOptionalPropertyTypes: true,
     noUncheckedIndexedAccess: true,
-    verbatimModuleSyntax: true,
-    erasableSyntaxOnly: true,
-    allowImportingTsExtensions: true,
     skipLibCheck: false
   },
   include: ["**/*.ts"]
@@ -52,6 +54,47 @@ await deadman.submit(greet, { name: 1 })
 greet.handle(() => "no number")
 const ended = await deadman.wait(await deadman.submit(greet, { name: "Ada" }))
 if (ended.state === "completed") ended.result.toUpperCase()
+await deadman.submitAll([{ job: greet, payload: { name: "Ada" } }, { job: greet, payload: { name: 1 } }])
+await deadman.schedule("greet", { cron: "0 3 * * *", job: greet, payload: { name: 1 } })
+`
+
+/** Whoever exports what a call answers, as TypeScript infers it, needs a name for each type in it. */
+const inferred = `import { connect, Deadman, Effects, Job, Transaction } from "deadman"
+import * as Testing from "deadman/testing"
+import { handlers } from "./handlers.ts"
+import { resize } from "./jobs.ts"
+const payload = { url: "https://example.org/dog.png", width: 7 }
+const entries = [{ job: resize, payload }, { job: "sleep", payload: 1 }, { job: resize, payload }]
+export const deadman = () => Deadman.start({ handlers })
+export const client = connect({ url: "http://127.0.0.1:8080" })
+export const test = () => Testing.start({ handlers })
+export class Calls {
+  deadman = client
+  submit() { return this.deadman.submit(resize, payload) }
+  byName() { return this.deadman.submit("sleep", 1) }
+  submitAll(jobs: ReadonlyArray<Deadman.Entry>) { return this.deadman.submitAll(jobs) }
+  mixed() { return this.deadman.submitAll(entries) }
+  async wait() { return (await this.deadman.wait(await this.submit())) }
+  async result() { const ended = await this.wait(); return ended.state === "completed" ? ended.result : ended.reason }
+  get(id: string) { return this.deadman.get(id) }
+  async list() { return (await this.deadman.list({ state: "dead" })).jobs }
+  async errors(id: string) { return (await this.deadman.get(id))?.errors }
+  async events(id: string) { return (await this.deadman.get(id))?.events }
+  async logs(id: string) { return (await this.deadman.get(id))?.logs }
+  async state(id: string) { return (await this.deadman.get(id))?.state }
+  cancel(id: string) { return this.deadman.cancel(id) }
+  schedule() { return this.deadman.schedule("resize", { everyMs: 60_000, job: resize, payload }) }
+  async schedules() { return (await this.deadman.schedules.list()).schedules }
+  async queues() { return (await this.deadman.queues.list()).queues }
+  stats() { return this.deadman.stats() }
+  async workers() { return (await this.deadman.stats()).workers }
+  async submitted() { return (await Testing.start()).submitted(resize) }
+  statement() { return Transaction.statement(resize, payload) }
+}
+export const shown = (job: Deadman.Job) => job.state
+export const query: Effects.Query = async () => []
+export const handler = resize.handle(() => ({ bytes: 1 }))
+export const again = () => Job.again(1)
 `
 
 const submits = `import { Deadman } from "deadman"
@@ -118,10 +161,13 @@ describe("the package", () => {
       "these are for building Deadman"
     )
     assert.isTrue(at("effect"))
-    const { dependencies: theirs, peerDependencies } = JSON.parse(
+    const { dependencies: theirs, peerDependencies, scripts } = JSON.parse(
       readFileSync(join(consumer.folder, "node_modules/deadman/package.json"), "utf8")
     )
     assert.deepStrictEqual([peerDependencies.effect, theirs.effect], ["~4.1.0", undefined])
+    // npm warns whoever installs a package with one of these.
+    const atInstall = ["preinstall", "install", "postinstall", "prepare"]
+    assert.deepStrictEqual(atInstall.filter((name) => name in scripts), [])
     assert.deepStrictEqual(
       globSync("node_modules/**/node_modules/effect/package.json", { cwd: consumer.folder }),
       [],
@@ -137,6 +183,17 @@ describe("the package", () => {
         assert.isTrue(existsSync(join(consumer.folder, ".deadman")))
       }),
     120_000
+  )
+
+  it(
+    "and its first example is JavaScript as it stands",
+    () => {
+      cpSync(join(consumer.folder, "first-job.ts"), join(consumer.folder, "first-job.mjs"))
+      return consumer.run(process.execPath, ["first-job.mjs"]).then((ran) =>
+        assert.deepStrictEqual(missing(ran, "completed Hello, Ada!"), [])
+      )
+    },
+    60_000
   )
 
   it("is a command", () =>
@@ -167,6 +224,7 @@ describe("the examples", () => {
   it("type-check in a strict project, and so do our types; what does not fit is an error", () => {
     writeFileSync(join(consumer.folder, "tsconfig.json"), JSON.stringify(strict))
     writeFileSync(join(consumer.folder, "wrong.ts"), wrong)
+    writeFileSync(join(consumer.folder, "inferred.ts"), inferred)
     return consumer.run(process.execPath, [resolve("node_modules/typescript/bin/tsc"), "--pretty", "false"])
       .then(({ output }) => {
         const errors = output.split("\n").filter((line) => /^\S+\(\d+,\d+\): error/.test(line))
@@ -176,7 +234,7 @@ describe("the examples", () => {
         )
         assert.deepStrictEqual(ours.filter((line) => !line.startsWith("wrong.ts")), [])
         const found = ours.flatMap((line) => /^wrong\.ts\((\d+),/.exec(line)?.[1] ?? [])
-        assert.deepStrictEqual([...new Set(found)], ["5", "6", "8"], output)
+        assert.deepStrictEqual([...new Set(found)], ["5", "6", "8", "9", "10"], output)
       })
   }, 120_000)
 
