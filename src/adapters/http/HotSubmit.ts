@@ -25,13 +25,18 @@ export const keysOf = (request: IncomingMessage): ReadonlyArray<string> => {
 const noBody = ApiError.make("invalid_body", "The body must be a JSON object with at least a type.")
 const noLines = ApiError.make("unsupported_media_type", "NDJSON goes to /jobs/batch; here, send application/json.")
 
+/** What the headers say against the body of a submit, if anything. */
+export const refusedBy = (request: IncomingMessage): ApiError.ApiError | null => {
+  const content = Guard.contentOf(request)
+  return content === "json" ? null : content === null ? noBody : content === "ndjson" ? noLines : content
+}
+
 export const make = (
   submitter: Submitter["Service"],
   fail: (request: IncomingMessage, response: ServerResponse, error: ApiError.ApiError) => void
 ) =>
 (request: IncomingMessage, response: ServerResponse): void => {
-  const content = Guard.contentOf(request)
-  const refused = content === "json" ? null : content === null ? noBody : content === "ndjson" ? noLines : content
+  const refused = refusedBy(request)
   if (refused !== null) {
     fail(request, response, refused)
     return

@@ -10,7 +10,7 @@ import { Api, bodyMaxBytes } from "./Api.ts"
 import * as ApiError from "./ApiError.ts"
 import * as Batch from "./Batch.ts"
 import { answered } from "./Deadline.ts"
-import { keysOf } from "./HotSubmit.ts"
+import * as HotSubmit from "./HotSubmit.ts"
 import * as JobJson from "./JobJson.ts"
 import * as ListQuery from "./ListQuery.ts"
 import * as Reply from "./Reply.ts"
@@ -40,7 +40,12 @@ export const layer = HttpApiBuilder.group(
     const transport = yield* Transport
 
     const submit = Effect.fnUntraced(function*(request: HttpServerRequest.HttpServerRequest) {
-      const key = SubmitBody.headerKey(keysOf(Batch.nodeRequestOf(request)))
+      const sent = Batch.nodeRequestOf(request)
+      const unfit = HotSubmit.refusedBy(sent)
+      if (unfit !== null) {
+        return yield* unfit
+      }
+      const key = SubmitBody.headerKey(HotSubmit.keysOf(sent))
       if (key instanceof ApiError.ApiError) {
         return yield* key
       }

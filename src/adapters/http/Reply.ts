@@ -94,15 +94,26 @@ export const toEffect = (reply: Reply): HttpServerResponse.HttpServerResponse =>
     ...(reply.headers === undefined ? {} : { headers: reply.headers })
   })
 
+/** What every answer says. */
+export const always: ReadonlyArray<readonly [name: string, value: string]> = [
+  ["x-content-type-options", "nosniff"],
+  ["cache-control", "no-store"]
+]
+
 /** Writes the reply, unless the client has gone. */
 export const send = (response: ServerResponse, reply: Reply): void => {
   if (response.destroyed || response.headersSent) {
     return
   }
-  response.writeHead(reply.status, {
-    "content-type": json,
-    "content-length": Buffer.byteLength(reply.body),
-    ...reply.headers
-  })
+  // As a list, and all at once: Node writes it out as it is, where headers that are set one by one are kept, looked up
+  // and merged first.
+  const headers = ["content-type", json, "content-length", String(Buffer.byteLength(reply.body))]
+  for (const [name, value] of always) {
+    headers.push(name, value)
+  }
+  for (const name in reply.headers) {
+    headers.push(name, reply.headers[name]!)
+  }
+  response.writeHead(reply.status, headers)
   response.end(reply.body)
 }

@@ -203,8 +203,6 @@ const make = Effect.fnUntraced(function*(options: Options) {
   server.maxConnections = 10_000
   server.on("clientError", onClientError)
   server.on("request", (request, response) => {
-    response.setHeader("x-content-type-options", "nosniff")
-    response.setHeader("cache-control", "no-store")
     const refused = guard(request)
     if (refused !== null) {
       fail(request, response, refused)
@@ -222,6 +220,9 @@ const make = Effect.fnUntraced(function*(options: Options) {
     if (isPost && Guard.pathOf(request.url ?? "") === "/jobs") {
       hot(request, response)
     } else {
+      for (const [name, value] of Reply.always) {
+        response.setHeader(name, value)
+      }
       handler(request, response)
     }
   })

@@ -2,7 +2,8 @@
  * One lane of the group commit: what waits, and what is under way.
  *
  * While flushes are in flight the next one gathers, so the busier the store the larger the flush, and a lone submit
- * leaves at once: there is no timer to wait for. A lane is plain synchronous state; the only effect is the flush.
+ * leaves as soon as the event loop brings no other: there is no timer to wait for. A lane is plain synchronous state;
+ * the only effect is the flush.
  */
 import type { NewJob } from "../../domain/Job.ts"
 import type { Answered, SubmitUnavailable } from "../../ports/Submitter.ts"
@@ -13,6 +14,13 @@ export const flushBytesMax = 4 * 1_048_576
 export const queueRowsMax = 10_000
 export const queueBytesMax = 64 * 1_048_576
 export const flightsMax = 2
+
+/**
+ * What a statement costs whatever it carries, here and in Postgres, is what twenty rows cost. So while fewer than these
+ * wait, and each turn of the event loop brings more, the flush waits for the next turn; but not for more than so many.
+ */
+export const flushRowsEnough = 32
+export const turnsMax = 8
 
 export interface Entry {
   readonly job: NewJob
@@ -46,6 +54,8 @@ export const make = (flush: (entries: ReadonlyArray<Entry>) => void): Lane => {
   let head = 0
   let queuedBytes = 0
   let scheduled = false
+  let turns = 0
+  let waitedBefore = 0
   const flights = new Set<ReadonlyArray<Entry>>()
 
   const take = (): Array<Entry> => {
@@ -75,6 +85,15 @@ export const make = (flush: (entries: ReadonlyArray<Entry>) => void): Lane => {
   }
 
   const pump = () => {
+    const waiting = queue.length - head
+    if (waiting > waitedBefore && waiting < flushRowsEnough && turns < turnsMax) {
+      waitedBefore = waiting
+      turns += 1
+      setImmediate(pump)
+      return
+    }
+    waitedBefore = 0
+    turns = 0
     scheduled = false
     while (flights.size < flightsMax && head < queue.length) {
       const taken = take()
@@ -85,8 +104,8 @@ export const make = (flush: (entries: ReadonlyArray<Entry>) => void): Lane => {
     }
   }
 
-  // What arrives in one turn of the event loop leaves in one flush. Each connection that has something to read is a
-  // task of its own, with its microtasks: only after the last of them is everything there.
+  // Each connection that has something to read is a task of its own, with its microtasks: only after the last of them is
+  // everything there that this turn of the event loop brings.
   const schedule = () => {
     if (!scheduled && flights.size < flightsMax) {
       scheduled = true
