@@ -172,7 +172,9 @@ export const make = Effect.fnUntraced(function*(options: {
       limit,
       freeSlots: limit,
       bytes: claimBytesMax,
-      limitsByName: options.rooms.some()
+      limitsByName: options.rooms.some(),
+      // To be counted costs more than to be told that there is nothing.
+      glance: options.rooms.some()
     })
     if (jobs.length > 0 || !recalls) {
       return { jobs, leaseMs, token: claimedToken, sentMs, fresh: true } satisfies Taken
