@@ -15,16 +15,19 @@ it.layer(layer({ DEADMAN_LEASE_MS: "2000" }), { excludeTestServices: true, timeo
       "71: a table that is locked while jobs end, for half a lease and for two, costs no effect",
       () =>
         Effect.gen(function*() {
-          const { clean, ended, jobs, rows, running, shared, submit, worker } = yield* Stage
+          const { clean, ended, jobs, rows, shared, submit, worker } = yield* Stage
           const { api } = yield* shared
           yield* worker("a", { DEADMAN_WORKER_THREADS: "20" })
           yield* worker("b", { DEADMAN_WORKER_THREADS: "20" })
           for (const [seconds, most] of [[1, 1], [4, 2]] as const) {
             const ids = yield* submit(api, [
-              ...Array.from({ length: 10 }, () => ({ type: "sleep", payload: 500 })),
+              ...Array.from({ length: 10 }, () => ({ type: "sleep", payload: 1_000 })),
               ...Array.from({ length: 10 }, (_, n) => ({ type: "side-effect", payload: { seconds, n } }))
             ])
-            yield* running(ids.slice(0, 10), "10 seconds")
+            yield* Processes.eventually(
+              "they have begun",
+              Effect.map(jobs(ids.slice(0, 10)), (found) => found.every(({ deliveries }) => deliveries > 0))
+            )
             yield* rows(
               `DO $$ BEGIN LOCK TABLE deadman.job IN ACCESS EXCLUSIVE MODE; PERFORM pg_sleep(${seconds}); END $$`
             )

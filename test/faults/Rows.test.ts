@@ -59,7 +59,7 @@ it.layer(layer(), { excludeTestServices: true, timeout: "60 seconds" })("fault c
         const ids = yield* submit(api, Array.from({ length: 4 }, (_, n) => ({ type: "noop", queue: `q${n}` })))
         yield* ended(ids)
         yield* clean(ids, 1)
-        const [held] = yield* submit(api, [{ type: "sleep", payload: 800, queue: "held" }])
+        const [held] = yield* submit(api, [{ type: "sleep", payload: 2_000, queue: "held" }])
         yield* running([held!])
         yield* one.signal("SIGTERM")
         assert.strictEqual(yield* one.exit("10 seconds"), 0)

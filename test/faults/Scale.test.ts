@@ -17,6 +17,37 @@ it.layer(layer(), { excludeTestServices: true, timeout: "60 seconds" })("fault c
         const { api } = yield* shared
         yield* worker("a")
         yield* ended(yield* submit(api, [{ type: "noop" }]))
+        const took = Effect.fnUntraced(function*(path: string) {
+          const atMs = performance.now()
+          const { status } = yield* api.send("GET", path)
+          assert.strictEqual(status, 200, path)
+          return performance.now() - atMs
+        })
+        const paths = [
+          "/jobs",
+          "/jobs?state=completed&type=noop",
+          "/jobs?state=dead",
+          "/jobs?state=pending",
+          "/stats",
+          "/metrics"
+        ]
+        const look = Effect.forEach(paths, (path) =>
+          Effect.gen(function*() {
+            yield* took(path)
+            return [yield* took(path), yield* took(path), yield* took(path)].sort((a, b) => a - b)[1]!
+          }))
+        const waited = Effect.gen(function*() {
+          const waits: Array<number> = []
+          for (let n = 0; n < 15; n++) {
+            const ids = yield* submit(api, [{ type: "noop" }])
+            yield* ended(ids)
+            const { body } = yield* api.send("GET", `/jobs/${ids[0]}`)
+            waits.push(body.started_at_ms - body.created_at_ms)
+          }
+          return waits.sort((a, b) => a - b)[7]!
+        })
+        // What all of it takes here and now, where there is nothing yet.
+        const [looks, wait] = [yield* look, yield* waited]
         yield* rows(`WITH n AS (SELECT uuidv7() AS id, n FROM generate_series(1, 200000) n),
         r AS (SELECT id FROM deadman.route WHERE type = 'noop' LIMIT 1),
         b AS (INSERT INTO deadman.body (id, payload, created_at_ms, max_attempts)
@@ -24,34 +55,10 @@ it.layer(layer(), { excludeTestServices: true, timeout: "60 seconds" })("fault c
         t AS (INSERT INTO deadman.tally SELECT r.id, 3, 200000 FROM r)
         INSERT INTO deadman.job (id, run_at_ms, route, bytes, state, epoch, deliveries, started_at_ms, finished_at_ms)
         SELECT n.id, deadman.now_ms(), r.id, 1, 3, 1, 1, deadman.now_ms(), deadman.now_ms() FROM n, r`)
-        const took = Effect.fnUntraced(function*(path: string) {
-          const atMs = performance.now()
-          const { status } = yield* api.send("GET", path)
-          assert.strictEqual(status, 200, path)
-          return performance.now() - atMs
-        })
-        for (
-          const path of [
-            "/jobs",
-            "/jobs?state=completed&type=noop",
-            "/jobs?state=dead",
-            "/jobs?state=pending",
-            "/stats",
-            "/metrics"
-          ]
-        ) {
-          yield* took(path)
-          const times = [yield* took(path), yield* took(path), yield* took(path)].sort((a, b) => a - b)
-          assert.isBelow(times[1]!, 500, path)
+        for (const [n, ms] of (yield* look).entries()) {
+          assert.isBelow(ms, Math.max(500, 10 * looks[n]!), paths[n])
         }
-        const waits: Array<number> = []
-        for (let n = 0; n < 15; n++) {
-          const ids = yield* submit(api, [{ type: "noop" }])
-          yield* ended(ids)
-          const { body } = yield* api.send("GET", `/jobs/${ids[0]}`)
-          waits.push(body.started_at_ms - body.created_at_ms)
-        }
-        assert.isBelow(waits.sort((a, b) => a - b)[7]!, 100)
+        assert.isBelow(yield* waited, Math.max(100, 10 * wait))
         assert.strictEqual((yield* api.send("GET", "/stats")).body.jobs.by_state.completed >= 200_000, true)
         assert.lengthOf(yield* jobs([]), 0)
       }),
@@ -62,11 +69,12 @@ it.layer(layer(), { excludeTestServices: true, timeout: "60 seconds" })("fault c
     "91: after all workers were killed the next ones take over a backlog without a herd",
     () =>
       Effect.gen(function*() {
-        const { clean, ended, jobs, rows, running, shared, submit, worker } = yield* Stage
+        const { clean, ended, jobs, manned, rows, running, shared, submit, worker } = yield* Stage
         const slow = yield* sink
         slow.mode = "slow"
         const { api } = yield* shared
         const first = yield* Effect.forEach(["a", "b"], (name) => worker(name, { DEADMAN_WORKER_THREADS: "25" }))
+        yield* manned
         const held = yield* submit(api, Array.from({ length: 50 }, () => ({ type: "sleep", payload: 3_000 })))
         yield* running(held)
         const queued = yield* submit(
@@ -97,8 +105,8 @@ it.layer(layer(), { excludeTestServices: true, timeout: "60 seconds" })("fault c
         yield* clean(held, 2)
         yield* clean(queued, 2)
         assert.isTrue((yield* jobs(queued)).every(({ losses }) => losses <= 1))
-        // 12 for each of the five.
-        assert.isAtMost(connections, 60)
+        // 16 for each of the five.
+        assert.isAtMost(connections, 80)
       }),
     180_000
   )

@@ -13,13 +13,13 @@ it.layer(layer({ DEADMAN_MAX_LEASE_LOSSES: "100" }), { excludeTestServices: true
         Effect.gen(function*() {
           const { clean, ended, jobs, running, server, submit, worker } = yield* Stage
           const { api } = yield* server()
-          const one = yield* worker("a", { DEADMAN_DRAIN_MS: "1500" })
-          const short = yield* submit(api, Array.from({ length: 3 }, () => ({ type: "sleep", payload: 900 })))
+          const one = yield* worker("a", { DEADMAN_DRAIN_MS: "3500" })
+          const short = yield* submit(api, Array.from({ length: 3 }, () => ({ type: "sleep", payload: 2_000 })))
           const long = yield* submit(api, [{ type: "sleep", payload: 30_000 }])
           yield* running([...short, ...long])
           yield* one.signal("SIGTERM")
           const late = yield* submit(api, [{ type: "sleep", payload: 10 }])
-          assert.strictEqual(yield* one.exit("6 seconds"), 0)
+          assert.strictEqual(yield* one.exit("8 seconds"), 0)
           yield* clean(short, 1)
           assert.deepInclude((yield* jobs(long))[0], { state: 0, attempts: 0, losses: 0 })
           assert.deepInclude((yield* jobs(late))[0], { state: 0, deliveries: 0 })
@@ -43,8 +43,7 @@ it.layer(layer({ DEADMAN_MAX_LEASE_LOSSES: "100" }), { excludeTestServices: true
             all.push(...ids)
             yield* Processes.eventually(
               "it runs some",
-              Effect.map(jobs(all), (found) =>
-                found.some(({ state, worker }) => state === 1 && worker?.startsWith(`drained-${round}-`)))
+              Effect.map(jobs(all), (found) => found.some(({ worker }) => worker?.startsWith(`drained-${round}-`)))
             )
             yield* one.signal("SIGTERM")
             yield* Effect.sleep(yield* Random.nextIntBetween(300, 1_500))
@@ -59,7 +58,7 @@ it.layer(layer({ DEADMAN_MAX_LEASE_LOSSES: "100" }), { excludeTestServices: true
           yield* ended(all)
           yield* clean(all)
         }),
-      90_000
+      180_000
     )
 
     it.effect(
@@ -87,7 +86,7 @@ it.layer(layer({ DEADMAN_MAX_LEASE_LOSSES: "100" }), { excludeTestServices: true
                 })),
             { concurrency: "unbounded" }
           ))
-          yield* Effect.sleep("700 millis")
+          yield* Processes.eventually("some are answered", Effect.sync(() => (statuses.get(201) ?? 0) > 100))
           yield* first.program.signal("SIGTERM")
           assert.strictEqual(yield* first.program.exit("12 seconds"), 0)
           yield* Fiber.join(posting)
@@ -95,7 +94,6 @@ it.layer(layer({ DEADMAN_MAX_LEASE_LOSSES: "100" }), { excludeTestServices: true
           for (const status of statuses.keys()) {
             assert.include([0, 201, 503], status)
           }
-          assert.isAbove(statuses.get(201) ?? 0, 0)
           const [count] = yield* rows<{ n: number }>(
             `SELECT count(*)::int AS n FROM deadman.job j JOIN deadman.route r ON r.id = j.route WHERE r.type = 'parked'`
           )
