@@ -11,7 +11,7 @@
  * Errors are told apart by SQLSTATE, from a closed list. Their text never holds a connection string or a payload.
  */
 import { PgConnection, PgPool, PgTypes } from "@effect/sql-pg"
-import { Cause, Context, Effect, Exit, Fiber, Layer, type Queue, type Redacted, Result, Schema, Scope } from "effect"
+import { Cause, Context, Effect, Exit, Layer, type Queue, type Redacted, Result, Schema, Scope } from "effect"
 import { SqlError } from "effect/sql"
 
 /**
@@ -213,25 +213,25 @@ const underDeadline = <A, E>(
   work: Effect.Effect<A, E>,
   deadlineMs: number
 ): Effect.Effect<A, E | DatabaseFailed> =>
-  Effect.uninterruptibleMask((restore) =>
-    Effect.flatMap(
-      Effect.forkDetach(Effect.interruptible(work), { startImmediately: true }),
-      (fiber) =>
-        restore(Effect.raceFirst(
-          Fiber.await(fiber),
-          Effect.as(Effect.sleep(deadlineMs), null)
-        )).pipe(
-          Effect.ensuring(Effect.sync(() => fiber.interruptUnsafe())),
-          Effect.flatMap((exit): Effect.Effect<A, E | DatabaseFailed> => {
-            if (exit === null) return Effect.fail(unavailable(`no answer within ${deadlineMs} ms`))
-            // The pool was closed under it; who asked was not interrupted.
-            if (Exit.isFailure(exit) && Cause.hasInterruptsOnly(exit.cause)) {
-              return Effect.fail(unavailable("the connections are closed"))
-            }
-            return exit
-          })
-        )
-    )
+  Effect.contextWith((context: Context.Context<never>) =>
+    Effect.callback<A, E | DatabaseFailed>((resume) => {
+      const fiber = Effect.runForkWith(context)(work)
+      // A timer and no race of two more fibers: this is done for each statement.
+      const timer = setTimeout(() => {
+        resume(Effect.fail(unavailable(`no answer within ${deadlineMs} ms`)))
+        fiber.interruptUnsafe()
+      }, deadlineMs)
+      fiber.addObserver((exit) => {
+        clearTimeout(timer)
+        // The pool was closed under it; who asked was not interrupted.
+        const closed = Exit.isFailure(exit) && Cause.hasInterruptsOnly(exit.cause)
+        resume(closed ? Effect.fail(unavailable("the connections are closed")) : exit)
+      })
+      return Effect.sync(() => {
+        clearTimeout(timer)
+        fiber.interruptUnsafe()
+      })
+    })
   )
 
 const run = <Row extends object>(connection: PgConnection.PgConnection, text: string, params: Params) =>

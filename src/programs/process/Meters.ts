@@ -6,7 +6,7 @@
  * settle or submit, not one per job. Labels have few values by construction;
  * nothing a user chose ever becomes a label.
  */
-import { Effect, Metric } from "effect"
+import { type Context, Effect, Metric } from "effect"
 
 const counter = (name: string, description: string) =>
   Metric.counter(`deadman_${name}_total`, { description, incremental: true })
@@ -42,8 +42,20 @@ export const runMs = Metric.histogram("deadman_run_ms", {
   boundaries
 })
 
+/** How often a counter was added to. */
+let changes = 0
+
 export const add = (name: CounterName, n: number): Effect.Effect<void> =>
-  n > 0 ? Metric.update(counters[name], n) : Effect.void
+  n > 0
+    ? Effect.suspend(() => {
+      changes += 1
+      return Metric.update(counters[name], n)
+    })
+    : Effect.void
+
+/** Another text once one of the counters has moved: to be asked instead of reading all of them. */
+export const stamp = (context: Context.Context<never>): string =>
+  `${changes} ${counters.garbage.valueUnsafe(context).count}`
 
 /** All counters with their present values. */
 export const read: Effect.Effect<Readonly<Record<CounterName, number>>> = Effect.map(

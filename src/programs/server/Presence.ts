@@ -13,6 +13,7 @@ export const layer = Layer.effectDiscard(Effect.gen(function*() {
   const clock = yield* Clock.Clock
   const suffix = Math.floor((yield* Random.next) * 2 ** 32).toString(16).padStart(8, "0")
   const name = `server-${suffix}`
+  const context = yield* Effect.context<never>()
   const session = Effect.map(Meters.read, (counters): Session => ({
     name,
     role: "server",
@@ -28,6 +29,7 @@ export const layer = Layer.effectDiscard(Effect.gen(function*() {
   yield* Effect.forkScoped(Reports.run({
     sessions,
     session,
+    stamp: () => `${Meters.stamp(context)} ${stopping.isStopping()}`,
     now: () => Number(clock.monotonicTimeNanosUnsafe()) / 1e6
   }))
 }))

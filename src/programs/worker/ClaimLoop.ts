@@ -46,6 +46,13 @@ const askMax = 1_000
  * with all there is room for.
  */
 export const fewMax = 64
+/**
+ * Nothing was said or found for this long, and what is said arrives: looks may be rarer. By then whatever a claim had to
+ * pass over is claimed or free again, since no statement of another's takes so long.
+ */
+const calmAfterMs = 10_000
+/** So many times as long between two looks. */
+const calmTimes = 2.5
 /** A full worker looks up this often, to say that it is well, */
 const lookUpMs = 1_000
 /** and one that looks for work less often than this. */
@@ -56,6 +63,8 @@ export interface ClaimLoop {
   readonly wake: () => void
   /** Something may have changed about the room. */
   readonly look: () => void
+  /** Wakes do not arrive: the next look is not as far away as if they did. */
+  readonly unhinted: () => void
   /** No further claims. The one under way ends by itself. */
   readonly stop: () => void
   /** How many delivered ids the next claim would ask about where there is less room. */
@@ -79,6 +88,8 @@ export const make = (options: {
   readonly leaseMs: number
   readonly trialLosses: number
   readonly poll: Duration.Duration
+  /** Whether wakes arrive at present, as far as is known. */
+  readonly hinted: () => boolean
   readonly now: () => number
   readonly drawLease: () => LeaseId
   /** Whether outcomes pile up. */
@@ -103,6 +114,8 @@ export const make = (options: {
   /** When a claim in order last asked for a job that starts at once. */
   let lastOldestMs = Number.NEGATIVE_INFINITY
   let nextPollMs = Number.NEGATIVE_INFINITY
+  /** When somebody last said that there is work, or some was found. */
+  let stirredMs = options.now()
   /** When a job last came that had lost a lease: others may have lost theirs with it. */
   let lossSeenMs = Number.NEGATIVE_INFINITY
   /**
@@ -193,6 +206,9 @@ export const make = (options: {
 
   const claimOrdered = Effect.fnUntraced(function*(room: Room, onlyReadyForMs: number | null) {
     const glance = !woken && !hungry
+    if (!glance) {
+      stirredMs = now()
+    }
     const limit = hungry || many ? room.want : Math.min(room.want, fewMax)
     woken = false
     lastOrderedMs = now()
@@ -218,7 +234,11 @@ export const make = (options: {
     many = jobs.length >= fewMax / 2
     hungry = answer === null || jobs.length >= limit || someLeft || (jobs.length > 1 && isLarge(jobs))
     limits.claimed(rooms, answer === null ? null : jobs, !hungry && onlyReadyForMs === null)
-    nextPollMs = now() + pollMs * (0.75 + (yield* Random.next) / 2)
+    if (jobs.length > 0) {
+      stirredMs = now()
+    }
+    const calm = options.hinted() && now() - stirredMs >= calmAfterMs
+    nextPollMs = now() + pollMs * (calm ? calmTimes : 1) * (0.75 + (yield* Random.next) / 2)
   })
 
   /** The next free slot for the oldest ready job, whatever was delivered or claimed ahead. */
@@ -313,6 +333,10 @@ export const make = (options: {
       look.notify()
     },
     look: look.notify,
+    unhinted: () => {
+      nextPollMs = Math.min(nextPollMs, now() + pollMs)
+      look.notify()
+    },
     underWay: () => underWay,
     reach: () => reach,
     stop: () => {

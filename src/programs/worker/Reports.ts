@@ -12,20 +12,22 @@ const deadlineMs = 3_000
 export const run = Effect.fnUntraced(function*(options: {
   readonly sessions: Sessions["Service"]
   readonly session: Effect.Effect<Session>
+  /** What tells, without building it, whether the session is another one. */
+  readonly stamp: () => string
   readonly now: () => number
 }): Effect.fn.Return<never> {
   const { now, sessions } = options
   const outage = Outage.make("reporting this process")
-  let said = ""
+  let said: string | null = null
   let saidMs = Number.NEGATIVE_INFINITY
   while (true) {
-    const session = yield* options.session
-    const text = JSON.stringify(session)
-    if (text !== said || now() - saidMs >= sayEveryMs - lookEveryMs / 2) {
+    const stamp = options.stamp()
+    if (stamp !== said || now() - saidMs >= sayEveryMs - lookEveryMs / 2) {
+      const session = yield* options.session
       yield* within(sessions.report(session), "report").pipe(
         Effect.andThen(outage.worked),
         Effect.andThen(Effect.sync(() => {
-          said = text
+          said = stamp
           saidMs = now()
         })),
         Effect.catchCause((cause) => outage.failed(now(), cause))

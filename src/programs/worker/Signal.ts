@@ -5,7 +5,7 @@
  * the one who waits on the spot: it is safe in the middle of anything, and what
  * happens in one turn of the event loop is looked at once, together.
  */
-import { Effect, Latch, type Scheduler } from "effect"
+import { Effect, type Fiber, type Scheduler } from "effect"
 
 export interface Signal {
   readonly notify: () => void
@@ -14,17 +14,21 @@ export interface Signal {
 }
 
 export const make = (): Signal => {
-  const latch = Latch.makeUnsafe(false)
-  // `openUnsafe` resumes who waits at once, so it is called in a turn of its own.
-  const open = () => {
-    latch.openUnsafe()
-  }
   let turns: Scheduler.SchedulerDispatcher | null = null
   let said = false
+  /** Resumes who waits. */
+  let waiter: (() => void) | null = null
+  let timer: Fiber.Fiber<void> | null = null
+  // It resumes who waits at once, so it is called in a turn of its own.
+  const open = () => {
+    waiter?.()
+  }
   const taken = Effect.sync(() => {
     turns = null
     said = false
-    latch.closeUnsafe()
+    waiter = null
+    timer?.interruptUnsafe()
+    timer = null
   })
   return {
     notify: () => {
@@ -32,19 +36,27 @@ export const make = (): Signal => {
         return
       }
       said = true
-      if (turns === null) {
-        open()
-      } else {
-        turns.scheduleTask(open, 0)
-      }
+      turns?.scheduleTask(open, 0)
     },
     wait: (ms) =>
       Effect.withFiber((fiber) => {
         turns = fiber.currentDispatcher
-        // Whole milliseconds, upwards: a timer that fires early would find nothing to do and wait again, at once.
-        const opened = ms === Number.POSITIVE_INFINITY
-          ? latch.await
-          : Effect.asVoid(Effect.timeoutOption(latch.await, Math.max(0, Math.ceil(ms))))
+        const runFork = Effect.runForkWith(fiber.context)
+        // By hand and not as a race, which is two more fibers: this is waited for several times a job where jobs come
+        // one by one.
+        const opened = Effect.callback<void>((resume) => {
+          const done = () => resume(Effect.void)
+          if (said) {
+            return done()
+          }
+          waiter = done
+          if (ms === Number.POSITIVE_INFINITY) {
+            return
+          }
+          // Whole milliseconds, upwards: a timer that fires early would find nothing to do and wait again, at once.
+          timer = runFork(Effect.sleep(Math.max(0, Math.ceil(ms))))
+          timer.addObserver(done)
+        })
         return Effect.ensuring(opened, taken)
       })
   }

@@ -76,6 +76,8 @@ const make = Effect.gen(function*() {
   // One more loss and it is dead as a crash loop: that one must be its own.
   const trialLosses = Math.max(suspectLosses, config.lossesMax - 1)
   let draining = false
+  /** Whether wakes arrive, when that was last looked at. */
+  let hinted = false
   /** What ran when the drain began, and what the drain handed back. */
   let toFinish = 0
   let handedBack = 0
@@ -179,6 +181,7 @@ const make = Effect.gen(function*() {
     leaseMs,
     trialLosses,
     poll: config.poll,
+    hinted: () => hinted,
     now,
     drawLease,
     full: settler.full,
@@ -235,9 +238,17 @@ const make = Effect.gen(function*() {
     }
   })
 
+  const hint = (well: boolean) => {
+    if (hinted && !well) {
+      claims.unhinted()
+    }
+    hinted = well
+  }
+
   const watchHealth = Effect.fnUntraced(function*({ healthy }: Subscription) {
     while (true) {
       const well = yield* healthy
+      hint(well)
       yield* loops.setDegraded(
         "transport",
         well ? null : "hints do not arrive at present: jobs are found by looking, which is slower"
@@ -256,7 +267,7 @@ const make = Effect.gen(function*() {
       watchHealth(subscription),
       deliveries.take(subscription, () => draining ? 0 : Math.max(config.slots, slots.room().want, claims.reach()))
     ], { concurrency: "unbounded", discard: true })
-  }).pipe(Effect.scoped)
+  }).pipe(Effect.ensuring(Effect.sync(() => hint(false))), Effect.scoped)
 
   const subscribing = Effect.gen(function*() {
     while (true) {
@@ -344,7 +355,12 @@ const make = Effect.gen(function*() {
   yield* Effect.forkScoped(slots.pump)
   yield* Effect.forkScoped(slots.sweep)
   yield* Effect.forkScoped(limits.run)
-  yield* Effect.forkScoped(Reports.run({ sessions, session, now }))
+  yield* Effect.forkScoped(Reports.run({
+    sessions,
+    session,
+    stamp: () => `${Meters.stamp(context)} ${slots.running()} ${slots.runaways()} ${draining}`,
+    now
+  }))
   const claiming = yield* Effect.forkScoped(claims.run)
   yield* Effect.addFinalizer(Effect.fnUntraced(function*() {
     draining = true

@@ -33,17 +33,48 @@ const firstLost = Effect.fnUntraced(function*(world: World, times: number) {
 })
 
 describe("ClaimLoop", () => {
-  it.effect("an idle worker asks about once a second, and a wake makes it ask at once", () =>
+  it.effect("an idle worker looks once a second, more rarely when all is calm, and a wake makes it ask at once", () =>
     Effect.gen(function*() {
       const world = yield* make()
       yield* world.start({ noop: () => undefined })
-      yield* pass(20_000)
-      assert.approximately(of(world, "claim").length, 20, 5)
+      yield* pass(10_000)
+      assert.approximately(of(world, "claim").length, 10, 3)
+      const early = of(world, "claim").length
+      yield* pass(40_000)
+      assert.approximately(of(world, "claim").length - early, 16, 4)
       assert.strictEqual(of(world, "renew").length + of(world, "verify").length, 0)
+      assert.isTrue((yield* world.loops.status).every((loop) => loop.ok))
       const id = yield* world.submit("noop")
       yield* settle
       yield* settle
       assert.strictEqual((yield* world.job(id)).state, "completed")
+      // Something stirred: what a claim had to pass over is found soon.
+      const late = of(world, "claim").length
+      yield* pass(10_000)
+      assert.approximately(of(world, "claim").length - late, 10, 3)
+    }))
+
+  it.effect("a worker that hears nothing looks once a second, however long it is idle", () =>
+    Effect.gen(function*() {
+      let well = true
+      const world = yield* make({
+        transport: (transport) => ({
+          ...transport,
+          subscribe: (how) =>
+            Effect.map(transport.subscribe(how), (subscription) => ({
+              ...subscription,
+              healthy: Effect.sync(() => well)
+            }))
+        })
+      })
+      yield* world.start({ noop: () => undefined })
+      yield* pass(30_000)
+      well = false
+      // Health is looked at every five seconds.
+      yield* pass(6_300)
+      const before = of(world, "claim").length
+      yield* pass(20_000)
+      assert.approximately(of(world, "claim").length - before, 20, 5)
     }))
 
   it.effect("looking glances first, and who was woken asks for a few at once and goes on while it gets all of them", () =>
