@@ -21,9 +21,11 @@ export interface Options {
   readonly signal?: { readonly name: NodeJS.Signals; readonly when: (out: string) => boolean } | undefined
   /** Closes its stdout once so much was read, as `head` does. */
   readonly closeAfter?: number | undefined
+  /** When it is taken for one that does not end. */
+  readonly killAfterMs?: number | undefined
 }
 
-const killAfterMs = 45_000
+const killAfterMs = 120_000
 
 /** Runs `node dist/cli.js` with `args` in a clean environment. It is killed, by its pid, if it does not end. */
 export const run = (args: ReadonlyArray<string>, options: Options = {}): Effect.Effect<Ran> =>
@@ -34,7 +36,7 @@ export const run = (args: ReadonlyArray<string>, options: Options = {}): Effect.
       stdio: ["pipe", "pipe", "pipe"]
     })
     const kill = () => void child.kill("SIGKILL")
-    const timer = setTimeout(kill, killAfterMs)
+    const timer = setTimeout(kill, options.killAfterMs ?? killAfterMs)
     let out = ""
     let err = ""
     let sent = false
