@@ -89,7 +89,7 @@ it.layer(layer(), { excludeTestServices: true, timeout: "60 seconds" })("fault c
           Effect.sync(() => waiting.output().includes("worker is up"))
         )
       }),
-    90_000
+    180_000
   )
 
   it.effect(
@@ -99,7 +99,7 @@ it.layer(layer(), { excludeTestServices: true, timeout: "60 seconds" })("fault c
         const { clean, ended, jobs, running, server, submit, worker } = yield* Stage
         const { api } = yield* server({ DEADMAN_HANDLERS: "built-in", DEADMAN_WORKER_THREADS: "2" })
         const first = yield* worker("knows")
-        const ids = yield* submit(api, [{ type: "ignoresAbort", payload: 500 }])
+        const ids = yield* submit(api, [{ type: "ignoresAbort", payload: 2_000 }])
         yield* running(ids)
         yield* first.signal("SIGKILL")
         yield* Processes.eventually("it waits", Effect.map(jobs(ids), ([job]) => job?.losses === 1 && job.state === 0))

@@ -22,14 +22,14 @@ it.layer(layer(), { excludeTestServices: true, timeout: "60 seconds" })("fault c
             }
           }
         })))
-        yield* ended(good, "40 seconds")
+        yield* ended(good)
         yield* clean(good)
-        yield* ended(killers, "40 seconds")
+        yield* ended(killers, "90 seconds")
         for (const one of yield* jobs(killers)) {
           assert.deepInclude(one, { state: 4, attempts: 0, reason: 3 })
         }
       }),
-    90_000
+    180_000
   )
 
   it.effect(

@@ -130,7 +130,7 @@ it.layer(layer({ DEADMAN_LEASE_MS: "2000" }), { excludeTestServices: true, timeo
           assert.isTrue([program, ...crew].every((one) => one.alive()))
           yield* capacity(api, 8)
         }),
-      90_000
+      180_000
     )
   }
 )

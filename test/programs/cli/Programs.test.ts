@@ -28,7 +28,7 @@ it.live("server and worker run in the process of the command, and end as they do
     const wrong = yield* Cli.run(["worker"], { env: { ...env, DEADMAN_WORKER_THREADS: "-1" } })
     assert.strictEqual(wrong.code, 1)
     assert.include(wrong.err, "DEADMAN_WORKER_THREADS")
-  }).pipe(Effect.scoped), 90_000)
+  }).pipe(Effect.scoped), 300_000)
 
 it.live(
   "what runs until it is told to stop has no JSON answer, and says so; chaos has one, of a failure too",
@@ -44,7 +44,7 @@ it.live(
       assert.strictEqual(wrong.code, 1)
       assert.include(JSON.parse(wrong.out).error.message, "--faults")
     }),
-  60_000
+  300_000
 )
 
 it.live(
@@ -69,5 +69,5 @@ it.live(
       assert.strictEqual(wrong.code, 2)
       assert.include(wrong.err, "port")
     }).pipe(Effect.scoped),
-  120_000
+  300_000
 )

@@ -146,7 +146,7 @@ it.live(
     Effect.gen(function*() {
       const { servers } = yield* staged(1, { DEADMAN_WORKER_THREADS: "1", DEADMAN_DRAIN_MS: "10000" })
       const { api, program } = servers[0]!
-      const own = yield* submit(api, { type: "sleep", payload: 4_000 })
+      const own = yield* submit(api, { type: "sleep", payload: 8_000 })
       yield* reaches(api, own, "running")
       const id = yield* submit(api, { type: "elsewhere" })
       const ask = { worker: "raw", types: ["elsewhere"], limit: 1, wait_ms: 0 }
