@@ -62,8 +62,8 @@ const built = (): string => {
 
 const preload = (fault: string) => `--import=${pathToFileURL("test/programs/chaos/plant.mjs").href}?${fault}`
 
-describe.concurrent("the judge catches", () => {
-  for (const [fault, title, args, law] of planted) {
+const suite = (runs: typeof planted) => {
+  for (const [fault, title, args, law] of runs) {
     it.live(title, () =>
       Effect.gen(function*() {
         for (const [from] of faults[fault] ?? []) assert.include(built(), from, "plant it where the code is now")
@@ -75,4 +75,14 @@ describe.concurrent("the judge catches", () => {
         assert.strictEqual(exit, 1)
       }), 180_000)
   }
+}
+
+const onScale = (args: ReadonlyArray<string>) => args.includes("scale")
+
+// All five at once would leave little of a small machine to the tests that run beside them.
+describe.concurrent("the judge catches", () => {
+  suite(planted.filter(([, , args]) => !onScale(args)))
+})
+describe.concurrent("the judge catches, over all three", () => {
+  suite(planted.filter(([, , args]) => onScale(args)))
 })
