@@ -94,8 +94,10 @@ export const worker = Effect.fnUntraced(function*(
       report = message
       latencies.push(...message.latencies)
     } else {
-      asked.forEach((answer) => answer(message))
+      // An answer may be followed by the next question before this one is over.
+      const answers = asked
       asked = []
+      answers.forEach((answer) => answer(message))
     }
   })
   const usage = Effect.callback<Usage>((resume) => {
