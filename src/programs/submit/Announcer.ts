@@ -23,7 +23,8 @@ export interface StoredJob {
   readonly runAtMs: number
 }
 
-export type Announcer = (jobs: ReadonlyArray<StoredJob>, announced: boolean) => void
+/** `stored` is asked for only where there is somebody to tell. */
+export type Announcer = (stored: () => ReadonlyArray<StoredJob>, announced: boolean) => void
 
 export const make: Effect.Effect<Announcer, never, Transport | DelayedJobs | Scope.Scope> = Effect.gen(function*() {
   const transport = yield* Transport
@@ -45,12 +46,16 @@ export const make: Effect.Effect<Announcer, never, Transport | DelayedJobs | Sco
     ))
   }
 
-  return (jobs, announced) => {
+  return (stored, announced) => {
+    const horizonMs = delayed.horizonMs
+    if (announced && horizonMs === null) {
+      return
+    }
+    const jobs = stored()
     const ready = announced ? [] : jobs.filter((job) => job.runAtMs <= job.createdAtMs)
     if (ready.length > 0) {
       start(transport.publish(ready))
     }
-    const horizonMs = delayed.horizonMs
     if (horizonMs !== null) {
       const near = jobs.filter((job) => job.runAtMs > job.createdAtMs && job.runAtMs - job.createdAtMs <= horizonMs)
       if (near.length > 0) {

@@ -35,10 +35,17 @@ const closeMs = deadlineMs + 1_000
 const rowOverheadBytes = 400
 const tick = "100 millis"
 
+const nanosOf = (ms: number) => BigInt(ms) * 1_000_000n
+const deadlineNanos = nanosOf(deadlineMs)
+const batchDeadlineNanos = nanosOf(batchDeadlineMs)
+
 const bytesOf = (job: NewJob) => job.payload.length + rowOverheadBytes
 
 /** The first of each key, and those that repeat one within the flush. */
 const leaders = (entries: ReadonlyArray<Lane.Entry>) => {
+  if (entries.every((entry) => entry.job.key === null)) {
+    return { first: entries, repeats: [] }
+  }
   const byKey = new Map<string, Lane.Entry>()
   const first: Array<Lane.Entry> = []
   const repeats: Array<{ readonly entry: Lane.Entry; readonly leader: Lane.Entry }> = []
@@ -143,7 +150,15 @@ const make = Effect.gen(function*() {
       return []
     }
     const { answer, waiting } = done
-    announce(stored(waiting, answer.answers), answer.announced)
+    announce(() => stored(waiting, answer.answers), answer.announced)
+    // Nearly always: then there is nothing to look up and nobody to wait for.
+    if (repeats.length === 0 && answer.answers.every((said) => said._tag === "Created")) {
+      yield* Meters.add("submitted", waiting.length)
+      for (const [index, entry] of waiting.entries()) {
+        Lane.answerOnce(entry, answer.answers[index]!)
+      }
+      return []
+    }
     const answers = new Map<Lane.Entry, Submitted>()
     for (const [index, entry] of waiting.entries()) {
       const submitted = answer.answers[index]
@@ -233,9 +248,8 @@ const make = Effect.gen(function*() {
     }
   })
 
-  const entryOf = (draft: JobDraft, lengthMs: number, answer: NonNullable<Lane.Entry["answer"]>): Lane.Entry => {
+  const entryOf = (draft: JobDraft, untilNanos: bigint, answer: NonNullable<Lane.Entry["answer"]>): Lane.Entry => {
     const job: NewJob = { ...draft, id: draw() }
-    const deadlineNanos = clock.monotonicTimeNanosUnsafe() + BigInt(lengthMs) * 1_000_000n
     unanswered += 1
     const counted: Lane.Entry["answer"] = (said) => {
       unanswered -= 1
@@ -244,7 +258,7 @@ const make = Effect.gen(function*() {
       }
       answer(said)
     }
-    return { job, bytes: bytesOf(job), deadlineNanos, answer: counted }
+    return { job, bytes: bytesOf(job), deadlineNanos: untilNanos, answer: counted }
   }
 
   const submitThen: Submitter["Service"]["submitThen"] = (draft, answer) => {
@@ -253,7 +267,7 @@ const make = Effect.gen(function*() {
       return
     }
     const lane = draft.key === null && (draft.unique ?? null) === null ? unkeyed : keyed
-    const entry = entryOf(draft, deadlineMs, answer)
+    const entry = entryOf(draft, clock.monotonicTimeNanosUnsafe() + deadlineNanos, answer)
     if (!lane.offer(entry)) {
       Lane.answerOnce(entry, unavailable("full"))
       return
@@ -283,16 +297,19 @@ const make = Effect.gen(function*() {
     }
     batches += 1
     return yield* Effect.callback<ReadonlyArray<Answered>, SubmitUnavailable>((resume) => {
-      const answers = new Map<number, Answered>()
+      const answers: Array<Answered> = new Array(drafts.length)
+      const untilNanos = clock.monotonicTimeNanosUnsafe() + batchDeadlineNanos
+      let open = drafts.length
       const entries = drafts.map((draft, index) =>
-        entryOf(draft, batchDeadlineMs, (answered) => {
+        entryOf(draft, untilNanos, (answered) => {
           if (answered._tag === "SubmitUnavailable") {
             resume(Effect.fail(answered))
             return
           }
-          answers.set(index, answered)
-          if (answers.size === drafts.length) {
-            resume(Effect.succeed(drafts.map((_, at) => answers.get(at)!)))
+          answers[index] = answered
+          open -= 1
+          if (open === 0) {
+            resume(Effect.succeed(answers))
           }
         })
       )

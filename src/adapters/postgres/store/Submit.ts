@@ -7,7 +7,6 @@
  * opposite order would deadlock.
  */
 import { Clock, Effect } from "effect"
-import { defaults } from "../../../domain/Backoff.ts"
 import type { NewJob } from "../../../domain/Job.ts"
 import type { JobId } from "../../../domain/JobId.ts"
 import type { JobStore, Submitted } from "../../../ports/JobStore.ts"
@@ -23,6 +22,7 @@ import {
   uuids
 } from "../Database.ts"
 import { orUnavailable, type StoreOptions } from "./Rows.ts"
+import * as Plain from "./SubmitPlain.ts"
 import * as Sql from "./SubmitSql.ts"
 import * as Terms from "./SubmitTerms.ts"
 import * as Suspects from "./Suspects.ts"
@@ -33,13 +33,6 @@ type Db = Database["Service"]
 /** How often a key that vanishes between two statements, or a deadlock, is tried again. */
 const roundMax = 4
 
-const tagLiteral = (tags: ReadonlyArray<string>): string | null =>
-  tags.length === 0 ? null : `{${tags.map((tag) => `"${tag.replace(/["\\]/g, "\\$&")}"`).join(",")}}`
-
-const isDefault = (job: NewJob): boolean =>
-  job.backoff.kind === "exponential" && defaults.kind === "exponential" &&
-  job.backoff.base_ms === defaults.base_ms && job.backoff.cap_ms === defaults.cap_ms
-
 const parameters = (jobs: ReadonlyArray<NewJob>): ReadonlyArray<unknown> => [
   uuids(jobs.map((job) => job.id)),
   texts(jobs.map((job) => job.type)),
@@ -47,10 +40,10 @@ const parameters = (jobs: ReadonlyArray<NewJob>): ReadonlyArray<unknown> => [
   texts(jobs.map((job) => job.payload)),
   ints(jobs.map((job) => job.priority)),
   ints(jobs.map((job) => job.maxAttempts)),
-  texts(jobs.map((job) => isDefault(job) ? null : JSON.stringify(job.backoff))),
+  texts(jobs.map(Plain.backoffLiteral)),
   ints(jobs.map((job) => job.timeoutMs)),
   longs(jobs.map((job) => job.runAtMs)),
-  texts(jobs.map((job) => tagLiteral(job.tags))),
+  texts(jobs.map((job) => Plain.tagLiteral(job.tags))),
   uuids(jobs.map((job) => job.resubmittedFrom)),
   texts(jobs.map((job) => job.key === null ? null : job.key.key)),
   texts(jobs.map((job) => job.key === null ? null : job.key.fingerprint))
@@ -79,6 +72,7 @@ const refusal = (error: DatabaseFailed): Submitted => ({
 
 export const make = (db: Db, options: StoreOptions): Pick<JobStore["Service"], "submit"> => {
   const sql = Sql.make(options)
+  const plain = Plain.make(db, options)
   const termed = Terms.statement(options)
   const suspects = Suspects.make()
 
@@ -143,6 +137,16 @@ export const make = (db: Db, options: StoreOptions): Pick<JobStore["Service"], "
     }
   })
 
+  /** All of them, or `null` and none: their routes do not stay. An id that is there fails it, and then it is a resend. */
+  const atOnce = (
+    jobs: ReadonlyArray<NewJob>,
+    rounds = roundMax
+  ): Effect.Effect<ReadonlyArray<Submitted> | null, DatabaseFailed> =>
+    Effect.flatMap(plain(jobs), (now) => {
+      if (now !== null) return Effect.succeed(jobs.map((job) => created(job.id, now, Math.max(now, job.runAtMs ?? 0))))
+      return rounds > 1 ? Effect.andThen(addRoutes(jobs), atOnce(jobs, rounds - 1)) : Effect.succeed(null)
+    })
+
   const unkeyed = Effect.fnUntraced(function*(
     session: Session | null,
     jobs: ReadonlyArray<NewJob>,
@@ -151,14 +155,13 @@ export const make = (db: Db, options: StoreOptions): Pick<JobStore["Service"], "
   ) {
     // A transaction does not survive a duplicate, and a lock timeout of its own comes with the careful form.
     if (session === null && lockMs === null) {
-      const duplicate = yield* insert(null, sql.plain, jobs, null, answers).pipe(
-        Effect.as(false),
+      const stored = yield* atOnce(jobs).pipe(
         Effect.catchIf(
           (error) => error.code === "23505" && (error.constraint === "body_pkey" || error.constraint === "job_pkey"),
-          () => Effect.succeed(true)
+          () => Effect.succeed(null)
         )
       )
-      if (!duplicate) return
+      if (stored !== null) return jobs.forEach((job, index) => answers.set(job, stored[index]!))
     }
     yield* insert(session, sql.careful, jobs, lockMs ?? Sql.lockMs, answers)
     yield* readStored(session, jobs, answers)
@@ -309,7 +312,7 @@ export const make = (db: Db, options: StoreOptions): Pick<JobStore["Service"], "
   }
 
   const apart = Effect.fnUntraced(function*(jobs: ReadonlyArray<NewJob>, answers: Answers) {
-    const bare = jobs.filter((job) => job.key === null && !Terms.hasTerms(job))
+    const bare = jobs.filter(Plain.isPlain)
     const { first, later } = firsts(jobs.filter((job) => job.key !== null))
     const keys = first.filter((job) => !Terms.hasTerms(job))
     const all = bare.length + keys.length + later.length === jobs.length
@@ -378,15 +381,7 @@ export const make = (db: Db, options: StoreOptions): Pick<JobStore["Service"], "
       return (yield* guilty(jobs.slice(0, middle))) ?? (yield* guilty(jobs.slice(middle)))
     })
 
-  /** A statement is a transaction: whether it stored all of them. Whatever stands in its way, it stored none. */
-  const atOnce = (jobs: ReadonlyArray<NewJob>, answers: Answers) =>
-    insert(null, sql.whole, jobs, null, answers).pipe(
-      Effect.as(true),
-      Effect.catchIf((error) => error.kind !== "unavailable", () => Effect.succeed(false))
-    )
-
   const atomic = Effect.fnUntraced(function*(jobs: ReadonlyArray<NewJob>, answers: Answers) {
-    if (jobs.every((job) => job.key === null && !Terms.hasTerms(job)) && (yield* atOnce(jobs, answers))) return
     yield* addRoutes(jobs)
     yield* together(jobs, answers, true).pipe(
       Effect.catch((error) =>
@@ -410,16 +405,27 @@ export const make = (db: Db, options: StoreOptions): Pick<JobStore["Service"], "
     )
   })
 
-  const submit: JobStore["Service"]["submit"] = Effect.fnUntraced(function*(jobs, how) {
+  const announced = options.wake && options.queued !== true
+
+  const carefully = Effect.fnUntraced(function*(jobs: ReadonlyArray<NewJob>, how: { readonly atomic: boolean }) {
     const answers: Answers = new Map()
     if (jobs.length > 0) {
-      yield* orUnavailable("submit")(how.atomic ? atomic(jobs, answers) : apart(jobs, answers))
+      yield* how.atomic ? atomic(jobs, answers) : apart(jobs, answers)
     }
-    return {
-      answers: jobs.map((job): Submitted => answers.get(job) ?? { _tag: "KeyLocked" }),
-      announced: options.wake && options.queued !== true
-    }
+    return jobs.map((job): Submitted => answers.get(job) ?? { _tag: "KeyLocked" })
   })
+
+  /** A statement is a transaction. Whatever stands in the way of all of them, it stored none. */
+  const submit: JobStore["Service"]["submit"] = (jobs, how) =>
+    (jobs.length > 0 && jobs.every(Plain.isPlain)
+      ? atOnce(jobs).pipe(
+        Effect.catchIf((error) => error.kind !== "unavailable", () => Effect.succeed(null)),
+        Effect.flatMap((answers) => answers === null ? carefully(jobs, how) : Effect.succeed(answers))
+      )
+      : carefully(jobs, how)).pipe(
+        Effect.map((answers) => ({ answers, announced })),
+        orUnavailable("submit")
+      )
 
   return { submit }
 }

@@ -76,20 +76,6 @@ const answer = (there: string) =>
 const missing = `(SELECT array_agg(x.ord) FROM x WHERE x.route IS NOT NULL AND x.id <> ALL (ARRAY(SELECT id FROM j)))`
 
 export const make = (options: StoreOptions) => ({
-  /** Two inserts that do not wait for each other. An id that is there fails it, and then it is a resend. */
-  plain: `WITH ${entries(false)},
-    ${body(`x WHERE x.route IS NOT NULL`, "")},
-    ${job(`x WHERE x.route IS NOT NULL`)},
-    ${ending(options)}
-    ${answer("NULL::int[]")}`,
-
-  /** All or nothing: a route that is not there yet fails it, as does an id that is there. */
-  whole: `WITH ${entries(false)},
-    ${body("x", "")},
-    ${job("x")},
-    ${ending(options)}
-    ${answer("NULL::int[]")}`,
-
   careful: `WITH ${entries(true)},
     ${body(`x WHERE x.route IS NOT NULL ORDER BY x.id`, "ON CONFLICT (id) DO NOTHING")},
     ${job(`x JOIN b ON b.id = x.id`)},
