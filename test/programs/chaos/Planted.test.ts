@@ -79,10 +79,15 @@ const suite = (runs: typeof planted) => {
 
 const onScale = (args: ReadonlyArray<string>) => args.includes("scale")
 
-// All five at once would leave little of a small machine to the tests that run beside them.
-describe.concurrent("the judge catches", () => {
-  suite(planted.filter(([, , args]) => !onScale(args)))
+// All five at once would leave little of a small machine to the tests that run beside them. Suites that are concurrent
+// themselves run beside each other, so each has one around it that is not.
+describe("over Postgres", () => {
+  describe.concurrent("the judge catches", () => {
+    suite(planted.filter(([, , args]) => !onScale(args)))
+  })
 })
-describe.concurrent("the judge catches, over all three", () => {
-  suite(planted.filter(([, , args]) => onScale(args)))
+describe("over all three", () => {
+  describe.concurrent("the judge catches", () => {
+    suite(planted.filter(([, , args]) => onScale(args)))
+  })
 })
