@@ -1,13 +1,17 @@
 /** The laws of `Laws.ts` that concern workers over HTTP. */
 import { assert } from "@effect/vitest"
 import { Clock, Effect, Fiber } from "effect"
+import * as Processes from "../support/Processes.ts"
 import { daily, ids, law, type Laws, median, promptMs, timed } from "./System.ts"
 
 export const laws: Laws = {
   "workers over HTTP and others share the jobs of a type, and each job runs once": law(
     ({ api, ask, ended, jobs, one, report, two }) =>
       Effect.gen(function*() {
+        // Without a limit Deadman's own worker would take them all at once.
+        assert.strictEqual((yield* api.send("PUT", "/queues/shared", { concurrency: 3 })).status, 200)
         const of = { types: ["sleep"], queues: ["shared"], limit: 3, wait_ms: 500 }
+        let waited = 0
         const taken: Array<string> = []
         const guests = yield* Effect.forEach([one.api, two.api, one.api], (server, n) =>
           Effect.forkScoped(Effect.forever(Effect.gen(function*() {
@@ -18,8 +22,9 @@ export const laws: Laws = {
             if (claim.claims.length > 0) {
               yield* Effect.sleep("20 millis")
               yield* report(server, claim)
-            }
+            } else waited += 1
           }))))
+        yield* Processes.eventually("all of them wait, and the limit is known by then", Effect.sync(() => waited >= 6))
         const body = Array.from({ length: 150 }, () => ({ type: "sleep", payload: 60, queue: "shared" }))
         const batch = yield* api.send("POST", "/jobs/batch", body)
         assert.strictEqual(batch.status, 201)

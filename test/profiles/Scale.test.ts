@@ -29,7 +29,7 @@ TestServers.describeWithKafka("all laws", () => {
           const { redis } = yield* Scale.Servers
           const { ask, job, one, submit, two } = yield* System.System
           const id = yield* submit({ type: "flushed" })
-          const { lease } = yield* ask(one.api, { types: ["flushed"], lease_ms: 1_500, worker: "patient" })
+          const { lease } = yield* ask(one.api, { types: ["flushed"], lease_ms: 2_000, worker: "patient" })
           for (let n = 0; n < 20; n++) {
             const { api } = n % 2 === 0 ? one : two
             const beat = yield* api.send("POST", "/workers/heartbeats", { worker: "patient", leases: [lease] })
@@ -57,7 +57,7 @@ TestServers.describeWithKafka("all laws", () => {
             Python.start("docs/examples/worker.py", {
               DEADMAN_URL: `${leaving.api.base},${one.api.base}`,
               DEADMAN_WORKER_NAME: name,
-              DEADMAN_LEASE_MS: "2000"
+              DEADMAN_LEASE_MS: "4000"
             })
           const first = yield* worker("py-first")
           const ids = yield* Effect.forEach(

@@ -9,7 +9,8 @@ import { Stage } from "../faults/Stage.ts"
 import type * as ApiClient from "../support/ApiClient.ts"
 import * as Processes from "../support/Processes.ts"
 
-export const leaseMs = 1_500
+/** Long enough that none is lost on a machine that has other things to do. */
+export const leaseMs = 3_000
 
 /** For the programs. */
 export const env = {

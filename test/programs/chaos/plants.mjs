@@ -36,12 +36,15 @@ export const faults = {
   // Ids are said before they are stored.
   publish: [[
     "const done = yield* persist(first, atomic)",
-    `announce(first.map(({ job }) => ({
+    `announce(() => first.map(({ job }) => ({
       id: job.id, type: job.type, queue: job.queue, ordered: false, createdAtMs: 1, runAtMs: 0
     })), false)
     yield* Effect.sleep(5)
     const done = yield* persist(first, atomic)`
   ]],
   // What was received counts as done.
-  receipt: [["waiting.push({ partition, entry, id })", "entry.ended = true; waiting.push({ partition, entry, id })"]]
+  receipt: [[
+    "waiting.push({ partition, message, id })",
+    "entry.ended = true; waiting.push({ partition, message, id })"
+  ]]
 }
