@@ -75,6 +75,8 @@ export interface Subscription {
   readonly wakes: Queue.Dequeue<Wake>
   /** Never filled by transports that only wake. Taking nothing is how a full worker pauses. */
   readonly deliveries: Queue.Dequeue<Delivery>
+  /** Whether every job that becomes ready is told by a wake. Where deliveries spread them, one that is lost is not. */
+  readonly wakesForAll: boolean
   /** Whether hints arrive at present. */
   readonly healthy: Effect.Effect<boolean>
 }

@@ -87,7 +87,7 @@ const isNotFound = (error: unknown): boolean =>
 
 const listQuery = ({ before, ...options }: Contract.ListOptions = {}): Http.ListQuery => ({
   ...options,
-  ...(before === undefined ? {} : { cursor: before })
+  ...(before === undefined || before === null ? {} : { cursor: before })
 })
 
 const pageQuery = ({ after, limit }: Contract.PageOptions = {}) => ({
@@ -225,19 +225,22 @@ export const connect = (options: Http.Options): Connected => {
     )
 
   const wait = (job: Contract.ToWait, { timeoutMs = waitDefaultMs }: Contract.WaitOptions = {}, call?: Call) => {
-    const id = Contract.idOf(job)
-    return run(
-      orElse(client.waitFor(id, { within: Math.max(0, timeoutMs) }), () => new JobNotFound({ id })).pipe(
+    const ended = Effect.suspend(() => {
+      const id = Contract.idOf(job)
+      return orElse(client.waitFor(id, { within: Math.max(0, timeoutMs) }), () => new JobNotFound({ id })).pipe(
         Effect.catchTag("NotEnded", () => Effect.fail(new WaitTimedOut({ id, timeoutMs }))),
         Effect.flatMap((body) => Contract.endedAs(job, jobOf(body) as Contract.Ended))
-      ),
-      call
-    )
+      )
+    })
+    return run(ended, call)
   }
 
   const act = (act: "cancel" | "retry" | "resubmit") => (job: Contract.About, call?: Call) =>
     run(
-      Effect.map(orElse(client[act](Contract.idOf(job)), () => new JobNotFound({ id: Contract.idOf(job) })), jobOf),
+      Effect.suspend(() => {
+        const id = Contract.idOf(job)
+        return Effect.map(orElse(client[act](id), () => new JobNotFound({ id })), jobOf)
+      }),
       call
     )
 
@@ -245,7 +248,7 @@ export const connect = (options: Http.Options): Connected => {
     url: client.url,
     submit: submit as Connected["submit"],
     submitAll,
-    get: (job, call) => run(orNull(Effect.map(client.get(Contract.idOf(job)), jobOf)), call),
+    get: (job, call) => run(Effect.suspend(() => orNull(Effect.map(client.get(Contract.idOf(job)), jobOf))), call),
     wait: wait as Connected["wait"],
     cancel: act("cancel"),
     retry: act("retry"),

@@ -384,6 +384,19 @@ export const suite = <E>(
           assert.lengthOf((yield* jobsOf(wanted.type)).filter(({ state }) => state === "pending"), 1)
         }))
 
+      it.effect("6: of runs at once one makes a job, where they may not overlap", () =>
+        Effect.gen(function*() {
+          const schedules = yield* Schedules
+          for (let round = 0; round < 10; round++) {
+            const { wanted } = yield* put({ overlap: "skip", paused: true })
+            const ran = yield* Effect.all(
+              Array.from({ length: 2 }, () => Effect.flatMap(freshId, (id) => schedules.run(wanted.name, id))),
+              { concurrency: "unbounded" }
+            )
+            assert.deepStrictEqual(ran.map(({ _tag }) => _tag).sort(), ["Overlaps", "Ran"])
+          }
+        }))
+
       it.effect("6: one Idempotency-Key is one run, under any concurrency, and one that was refused leaves it free", () =>
         Effect.gen(function*() {
           const schedules = yield* Schedules

@@ -133,9 +133,12 @@ export const JobBody = Schema.Struct({
 
 const BatchBody = Schema.Struct({
   jobs: Schema.Array(JobBody),
-  outcomes: Schema.Array(Schema.Literals(["created", "replayed", "skipped"])).annotate({
-    description: "Of each job: stored by this request, or there before, by its key or as a unique one"
-  })
+  // A server of before does not say it, and what it stored must not look like a failure.
+  outcomes: Schema.optionalKey(
+    Schema.Array(Schema.Literals(["created", "replayed", "skipped"])).annotate({
+      description: "Of each job: stored by this request, or there before, by its key or as a unique one"
+    })
+  )
 }).annotate({ identifier: "Jobs" })
 
 const LineBody = Schema.Union([

@@ -293,7 +293,7 @@ export const make = Effect.fnUntraced(function*(
       (api) => api.jobs.submitBatch({ payload })
     )
     if ("jobs" in answer) {
-      return answer.jobs.map((job, at) => submitted(job, answer.outcomes[at], isDrawn(jobs[at]!)))
+      return answer.jobs.map((job, at) => submitted(job, answer.outcomes?.[at], isDrawn(jobs[at]!)))
     }
     return yield* new ClientError.UnexpectedAnswer({
       status: null,

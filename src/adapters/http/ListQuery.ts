@@ -89,7 +89,11 @@ const pageOf = (query: URLSearchParams): ListQuery | ApiError.ApiError => {
  * nobody else has to read that.
  */
 export const ofOptions = ({ before, ...options }: {
-  readonly [Name in "state" | "type" | "queue" | "tag" | "limit" | "offset" | "before"]?: string | number | undefined
+  readonly [Name in "state" | "type" | "queue" | "tag" | "limit" | "offset" | "before"]?:
+    | string
+    | number
+    | null
+    | undefined
 }): ListRequest | ApiError.ApiError => {
   const given = Object.entries(options).filter(([, value]) => value !== undefined)
   const unknown = given.find(([name]) => !filters.has(name))
@@ -98,7 +102,7 @@ export const ofOptions = ({ before, ...options }: {
     return ApiError.make("unknown_field", `${shown} is not an option of this list.`, shown)
   }
   const page = pageOf(new URLSearchParams(Object.fromEntries(given.map(([name, value]) => [name, String(value)]))))
-  if (page instanceof ApiError.ApiError || before === undefined) {
+  if (page instanceof ApiError.ApiError || before === undefined || before === null) {
     return page instanceof ApiError.ApiError ? page : page.request
   }
   return Option.match(JobId.fromText(String(before)), {

@@ -108,6 +108,7 @@ const make = Effect.fnUntraced(function*(options: Options) {
     const subscription: Subscription = {
       wakes: below.wakes,
       deliveries,
+      wakesForAll: false,
       healthy: Effect.zipWith(below.healthy, consumer.healthy, (a, b) => a && b)
     }
     return subscription

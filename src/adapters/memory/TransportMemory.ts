@@ -74,7 +74,12 @@ const make = Effect.fnUntraced(function*(delivering: boolean) {
     if (delivering && worker) {
       yield* receive(deliveries)
     }
-    const subscription: Subscription = { wakes: buffer.wakes, deliveries, healthy: Effect.succeed(true) }
+    const subscription: Subscription = {
+      wakes: buffer.wakes,
+      deliveries,
+      wakesForAll: !delivering,
+      healthy: Effect.succeed(true)
+    }
     return subscription
   })
 

@@ -349,9 +349,12 @@ const make = Effect.fnUntraced(function*(options: StoreOptions) {
     if (row === undefined) {
       return { _tag: "NotFound" } as const
     }
-    const before = row.last_job === null || row.last_job === id || row.unfinished === null
+    const [unfinished] = row.last_job === null || row.last_job === id
+      ? []
+      : yield* session.query<{ readonly state: number }>(Sql.unfinished, [row.last_job])
+    const before = unfinished === undefined
       ? null
-      : { job: row.last_job as JobId, state: jobStates[row.unfinished] ?? "pending" }
+      : { job: row.last_job as JobId, state: jobStates[unfinished.state] ?? "pending" }
     if (before !== null && row.overlap === "skip") {
       return { _tag: "Overlaps", ...before } as const
     }

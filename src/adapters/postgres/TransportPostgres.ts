@@ -112,7 +112,8 @@ const make = Effect.fnUntraced(function*(options: Options) {
   let heardMs = 0
   let looping = false
 
-  const nowMs = Effect.map(Clock.monotonicTimeNanos, (nanos) => Number(nanos / 1_000_000n))
+  // In fractions: what is sent in the millisecond in which the connection came is sent after it.
+  const nowMs = Effect.map(Clock.monotonicTimeNanos, (nanos) => Number(nanos) / 1e6)
 
   const tell = (wake: Wake) => {
     for (const buffer of buffers) {
@@ -209,7 +210,7 @@ const make = Effect.fnUntraced(function*(options: Options) {
     while (!connected && (yield* nowMs) < until) {
       yield* Effect.sleep(10)
     }
-    return { wakes: buffer.wakes, deliveries, healthy: Effect.sync(() => connected) }
+    return { wakes: buffer.wakes, deliveries, wakesForAll: true, healthy: Effect.sync(() => connected) }
   })
 
   const notify = (

@@ -95,7 +95,7 @@ export type ListOptions = Partial<Omit<ListRequest, "before" | "type" | "queue">
   readonly type?: string
   readonly queue?: string
   /** The `next` of an earlier page. */
-  readonly before?: string
+  readonly before?: string | null
 }
 
 export interface JobPage {

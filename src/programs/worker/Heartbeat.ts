@@ -274,7 +274,10 @@ export const make = (options: {
         nextMs = Math.max(nextMs + everyMs, now())
         if (!leases.tended()) {
           yield* leases.toTend.wait(Math.max(everyMs, idleMs))
-          nextMs = leases.tended() ? now() + everyMs : now()
+          // From when they were sent for, which may be most of a lease ago.
+          nextMs = leases.tended()
+            ? Math.min(now(), ...living().map(({ confirmedMs }) => confirmedMs)) + everyMs
+            : now()
         }
         yield* Effect.sleep(Math.max(1, Math.ceil(nextMs - now())))
       }

@@ -245,10 +245,10 @@ const make = Effect.gen(function*() {
     hinted = well
   }
 
-  const watchHealth = Effect.fnUntraced(function*({ healthy }: Subscription) {
+  const watchHealth = Effect.fnUntraced(function*({ healthy, wakesForAll }: Subscription) {
     while (true) {
       const well = yield* healthy
-      hint(well)
+      hint(well && wakesForAll)
       yield* loops.setDegraded(
         "transport",
         well ? null : "hints do not arrive at present: jobs are found by looking, which is slower"

@@ -63,6 +63,7 @@ describe("ClaimLoop", () => {
           subscribe: (how) =>
             Effect.map(transport.subscribe(how), (subscription) => ({
               ...subscription,
+              wakesForAll: true,
               healthy: Effect.sync(() => well)
             }))
         })

@@ -109,14 +109,14 @@ export interface RunRow {
   readonly type: string
   readonly queue: string
   readonly last_job: string | null
-  /** The state of that job, as long as it is not final. */
-  readonly unfinished: number | null
 }
 
-export const lockForRun = `SELECT q.overlap, q.type, q.queue, q.last_job,
-         (SELECT j.state FROM deadman.job j WHERE j.id = q.last_job
-          AND j.state IN (${state.pending}, ${state.running}, ${state.failed})) AS unfinished
-  FROM deadman.schedule q WHERE q.name = $1::text FOR UPDATE OF q`
+export const lockForRun = `SELECT overlap, type, queue, last_job
+  FROM deadman.schedule WHERE name = $1::text FOR UPDATE`
+
+/** A statement of its own, behind the lock: the one that waited for the lock sees other tables as they were before. */
+export const unfinished = `SELECT state FROM deadman.job
+  WHERE id = $1::uuid AND state IN (${state.pending}, ${state.running}, ${state.failed})`
 
 const bodies = (from: string, conflict: string) =>
   `b AS (

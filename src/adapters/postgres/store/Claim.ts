@@ -32,7 +32,9 @@ interface Start {
 }
 
 /** A claim that outlived its lease would run jobs that are lost already. */
-const deadlineMs = (request: ClaimRequest) => Math.max(50, Math.min(3_000, Math.floor(request.leaseMs * 0.8)))
+const deadlineMs = (request: ClaimRequest) =>
+  // The glance and what follows it share the time.
+  Math.max(50, Math.min(3_000, Math.floor(request.leaseMs * 0.8)) / (request.glance === true ? 2 : 1))
 
 const limited = ({ rooms = [] }: ClaimRequest) => rooms.length === 0 ? null : texts(rooms.map(({ queue }) => queue))
 
