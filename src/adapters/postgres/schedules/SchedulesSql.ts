@@ -1,4 +1,4 @@
-/** The statements of `SchedulesPostgres.ts`. */
+/** The statements of `SchedulesPostgres.ts`, of firing and of running. */
 import { state, type StoreOptions, tallies, wakes } from "../store/Rows.ts"
 
 export interface ScheduleRow {
@@ -197,6 +197,14 @@ export const fire = (options: Pick<StoreOptions, "queued" | "wake">) =>
           (SELECT array_agg(priority::int ORDER BY id) FROM o) AS priorities,
           (SELECT count(*) FROM f) > (SELECT count(*) FROM m) AS routeless,
           (SELECT count(*)::int FROM n) AS woken`
+
+/** The routes of these schedules, where they are missing. */
+export const addRoutesOf = `INSERT INTO deadman.route (type, queue)
+  SELECT DISTINCT q.type, q.queue FROM deadman.schedule q
+  WHERE q.name = ANY ($1::text[])
+    AND NOT EXISTS (SELECT 1 FROM deadman.route r WHERE r.type = q.type AND r.queue = q.queue)
+  ORDER BY q.type, q.queue
+  ON CONFLICT (type, queue) DO NOTHING`
 
 /** Within the transaction of a run: $1 the key, $2 the job, $3 the fingerprint. Says nothing where the key is known. */
 export const takeKey = `INSERT INTO deadman.key (key, job, fingerprint) VALUES ($1::text, $2::uuid, $3::text)

@@ -10,15 +10,18 @@ import { Effect } from "effect"
 import type { LeaseId } from "../../../domain/Claim.ts"
 import type { JobId } from "../../../domain/JobId.ts"
 import { deadReasons, jobStates } from "../../../domain/JobState.ts"
-import { type Cancelled, type JobStore, JobStoreUnavailable, type Rebooked } from "../../../ports/JobStore.ts"
-import type { Resubmitted } from "../../../ports/JobStore.ts"
+import {
+  type Cancelled,
+  type JobStore,
+  JobStoreUnavailable,
+  type Rebooked,
+  type Resubmitted
+} from "../../../ports/JobStore.ts"
 import type { Database, DatabaseFailed } from "../Database.ts"
+import * as Rounds from "../Rounds.ts"
 import { journals, lostEpochs, mark, orUnavailable, state, type StoreOptions, tallies, wakes } from "./Rows.ts"
 
 type Db = Database["Service"]
-
-/** How often a job that moves on under the statement is tried again. */
-const roundMax = 5
 
 export interface CancelRow {
   readonly state: number
@@ -167,23 +170,27 @@ export const make = (db: Db, options: StoreOptions, { get }: Pick<JobStore["Serv
     return job ?? (yield* gone(operation))
   })
 
-  const cancel: Controls["cancel"] = Effect.fn("JobStorePostgres.cancel")(function*(id) {
-    for (let round = 0; round < roundMax; round++) {
-      const [row] = yield* patiently<CancelRow>(statements.cancel, [id]).pipe(orUnavailable("cancel"))
-      if (row === undefined) {
-        return { _tag: "NotFound" } satisfies Cancelled
-      }
-      if (row.done) {
-        const job = yield* read("cancel", id)
-        const cutOff = row.lease === null ? null : { lease: row.lease as LeaseId, epoch: row.epoch }
-        return { _tag: "Cancelled", job, cutOff } satisfies Cancelled
-      }
-      if (row.state === state.completed || row.state === state.dead) {
-        return { _tag: "Refused", state: jobStates[row.state]! } satisfies Cancelled
-      }
+  const cancelOnce = Effect.fnUntraced(function*(id: JobId): Effect.fn.Return<
+    Cancelled | undefined,
+    JobStoreUnavailable
+  > {
+    const [row] = yield* patiently<CancelRow>(statements.cancel, [id]).pipe(orUnavailable("cancel"))
+    if (row === undefined) {
+      return { _tag: "NotFound" }
     }
-    return yield* gone("cancel")
+    if (row.done) {
+      const job = yield* read("cancel", id)
+      const cutOff = row.lease === null ? null : { lease: row.lease as LeaseId, epoch: row.epoch }
+      return { _tag: "Cancelled", job, cutOff }
+    }
+    return row.state === state.completed || row.state === state.dead
+      ? { _tag: "Refused", state: jobStates[row.state]! }
+      : undefined
   })
+
+  const cancel: Controls["cancel"] = Effect.fn("JobStorePostgres.cancel")((id) =>
+    Rounds.untilAnswered(cancelOnce(id), () => gone("cancel"))
+  )
 
   const retry: Controls["retry"] = Effect.fn("JobStorePostgres.retry")(function*(id) {
     const [row] = yield* patiently<CancelRow>(statements.retry, [id]).pipe(orUnavailable("retry"))
