@@ -1,5 +1,5 @@
 import { Effect, Option } from "effect"
-import type { HttpServerRequest, HttpServerResponse } from "effect/http"
+import type { HttpServerRequest } from "effect/http"
 import { HttpApiBuilder } from "effect/http-api"
 import * as JobId from "../../domain/JobId.ts"
 import type { JobState } from "../../domain/JobState.ts"
@@ -14,22 +14,14 @@ import * as HotSubmit from "./HotSubmit.ts"
 import * as JobJson from "./JobJson.ts"
 import * as ListQuery from "./ListQuery.ts"
 import * as Reply from "./Reply.ts"
+import { courtesy, orFail, replying, text } from "./Replying.ts"
 import * as SubmitBody from "./SubmitBody.ts"
 
-/** Refusals become replies here, so that the only failures left are defects. */
-const replying = <R>(
-  effect: Effect.Effect<HttpServerResponse.HttpServerResponse, ApiError.ApiError, R>
-): Effect.Effect<HttpServerResponse.HttpServerResponse, never, R> =>
-  Effect.catch(effect, (error) => Effect.succeed(Reply.toEffect(Reply.failed(error))))
-
-const idOf = (text: string): Effect.Effect<JobId.JobId, ApiError.ApiError> =>
-  Option.match(JobId.fromText(text), { onNone: () => Effect.fail(ApiError.notFound), onSome: Effect.succeed })
+const idOf = (given: string): Effect.Effect<JobId.JobId, ApiError.ApiError> =>
+  Option.match(JobId.fromText(given), { onNone: () => Effect.fail(ApiError.notFound), onSome: Effect.succeed })
 
 const refused = (what: string, state: JobState, allowed: string): ApiError.ApiError =>
   ApiError.wrongState(`A job that is ${state} cannot be ${what}; only one that is ${allowed}.`, state)
-
-const job = (text: string, status = 200, headers?: Record<string, string>) =>
-  Reply.toEffect({ status, body: text, headers })
 
 export const layer = HttpApiBuilder.group(
   Api,
@@ -45,41 +37,32 @@ export const layer = HttpApiBuilder.group(
       if (unfit !== null) {
         return yield* unfit
       }
-      const key = SubmitBody.headerKey(HotSubmit.keysOf(sent))
-      if (key instanceof ApiError.ApiError) {
-        return yield* key
-      }
-      const draft = SubmitBody.decodeText(yield* Batch.readText(request, bodyMaxBytes), key)
-      if (draft instanceof ApiError.ApiError) {
-        return yield* draft
-      }
-      const reply = Reply.submitted(draft, yield* Effect.mapError(submitter.submit(draft), Reply.unavailable))
-      return reply instanceof ApiError.ApiError ? yield* reply : Reply.toEffect(reply)
+      const key = yield* orFail(SubmitBody.headerKey(HotSubmit.keysOf(sent)))
+      const draft = yield* orFail(SubmitBody.decodeText(yield* Batch.readText(request, bodyMaxBytes), key))
+      const answer = yield* Effect.mapError(submitter.submit(draft), Reply.unavailable)
+      return Reply.toEffect(yield* orFail(Reply.submitted(draft, answer)))
     })
 
-    const get = Effect.fnUntraced(function*(text: string) {
-      const id = yield* idOf(text)
+    const get = Effect.fnUntraced(function*(given: string) {
+      const id = yield* idOf(given)
       const [found] = yield* answered(store.get([id]))
-      return found === undefined ? yield* ApiError.notFound : job(JobJson.toText(found))
+      return found === undefined ? yield* ApiError.notFound : text(JobJson.toText(found))
     })
 
     const list = Effect.fnUntraced(function*(url: string) {
-      const query = ListQuery.parse(url)
-      if (query instanceof ApiError.ApiError) {
-        return yield* query
-      }
+      const query = yield* orFail(ListQuery.parse(url))
       if ("ids" in query) {
         const found = yield* answered(store.get(query.ids))
         const jobs = found.toSorted((a, b) => a.id < b.id ? 1 : -1)
-        return job(`{"jobs":[${jobs.map(JobJson.toText).join(",")}],"next_cursor":null}`)
+        return text(`{"jobs":[${jobs.map(JobJson.toText).join(",")}],"next_cursor":null}`)
       }
       const { jobs, next } = yield* answered(store.list(query.request))
       const cursor = next === null ? null : ListQuery.cursorOf(query.filter, next)
-      return job(`{"jobs":[${jobs.map(JobJson.toText).join(",")}],"next_cursor":${JSON.stringify(cursor)}}`)
+      return text(`{"jobs":[${jobs.map(JobJson.toText).join(",")}],"next_cursor":${JSON.stringify(cursor)}}`)
     })
 
-    const cancel = Effect.fnUntraced(function*(text: string) {
-      const id = yield* idOf(text)
+    const cancel = Effect.fnUntraced(function*(given: string) {
+      const id = yield* idOf(given)
       const cancelled = yield* answered(store.cancel(id))
       switch (cancelled._tag) {
         case "NotFound":
@@ -89,26 +72,17 @@ export const layer = HttpApiBuilder.group(
         case "Cancelled": {
           const cutOff = cancelled.cutOff
           if (cutOff !== null) {
-            // A courtesy: its worker learns of it with its next heartbeat at the latest.
-            yield* transport.wake([{ _tag: "Revoked", lease: cutOff.lease, id, epoch: cutOff.epoch }]).pipe(
-              Effect.timeoutOption("5 seconds"),
-              Effect.ignore,
-              Effect.forkDetach
-            )
+            yield* courtesy(transport.wake([{ _tag: "Revoked", lease: cutOff.lease, id, epoch: cutOff.epoch }]))
           }
-          return job(JobJson.toText(cancelled.job))
+          return text(JobJson.toText(cancelled.job))
         }
       }
     })
 
-    const wakeReady = transport.wake([{ _tag: "Ready" }]).pipe(
-      Effect.timeoutOption("5 seconds"),
-      Effect.ignore,
-      Effect.forkDetach
-    )
+    const wakeReady = courtesy(transport.wake([{ _tag: "Ready" }]))
 
-    const retry = Effect.fnUntraced(function*(text: string) {
-      const rebooked = yield* Effect.flatMap(idOf(text), (id) => answered(store.retry(id)))
+    const retry = Effect.fnUntraced(function*(given: string) {
+      const rebooked = yield* Effect.flatMap(idOf(given), (id) => answered(store.retry(id)))
       switch (rebooked._tag) {
         case "NotFound":
           return yield* ApiError.notFound
@@ -116,12 +90,12 @@ export const layer = HttpApiBuilder.group(
           return yield* refused("retried", rebooked.state, "pending or failed")
         case "Rebooked":
           yield* wakeReady
-          return job(JobJson.toText(rebooked.job))
+          return text(JobJson.toText(rebooked.job))
       }
     })
 
-    const resubmit = Effect.fnUntraced(function*(text: string) {
-      const id = yield* idOf(text)
+    const resubmit = Effect.fnUntraced(function*(given: string) {
+      const id = yield* idOf(given)
       const as = yield* submitter.drawId
       const resubmitted = yield* answered(store.resubmit(id, as))
       switch (resubmitted._tag) {
@@ -131,7 +105,7 @@ export const layer = HttpApiBuilder.group(
           return yield* refused("resubmitted", resubmitted.state, "dead or completed")
         case "Created":
           yield* wakeReady
-          return job(JobJson.toText(resubmitted.job), 201, { location: `/jobs/${resubmitted.job.id}` })
+          return text(JobJson.toText(resubmitted.job), 201, { location: `/jobs/${resubmitted.job.id}` })
       }
     })
 

@@ -7,6 +7,7 @@ import { type JobState, jobStates } from "../../domain/JobState.ts"
 import type { ListRequest } from "../../ports/JobStore.ts"
 import { listIdsMax, listLimitDefault, listLimitMax, listOffsetMax } from "./Api.ts"
 import * as ApiError from "./ApiError.ts"
+import { wrong } from "./Fields.ts"
 
 type Filter = Omit<ListRequest, "limit" | "offset" | "before">
 
@@ -18,8 +19,6 @@ const filterMark = (filter: Filter): string =>
 /** Opaque; names its filter, so that it cannot go on in another list. */
 export const cursorOf = (filter: Filter, next: JobId.JobId): string =>
   Buffer.from(`1.${filterMark(filter)}.${next}`).toString("base64url")
-
-const wrong = (field: string, rule: string) => ApiError.make("invalid_field", `${field} ${rule}`, field)
 
 const wholeFrom = (text: string, minimum: number, maximum: number): number | null => {
   const value = /^[0-9]{1,9}$/.test(text) ? Number(text) : -1

@@ -1,10 +1,9 @@
 /** Lists of things that have a name: which page of them a request asks for, walked by name. */
 import { namePattern } from "../../domain/Job.ts"
 import * as ApiError from "./ApiError.ts"
+import { whole, wrong } from "./Fields.ts"
 
 const parameters = new Set(["limit", "cursor"])
-
-const wrong = (field: string, rule: string) => ApiError.make("invalid_field", `${field} ${rule}`, field)
 
 export interface NamePage<Name extends string> {
   /** Opaque to the caller. */
@@ -33,7 +32,7 @@ export const make = <Name extends string>(
       const text = query.get("limit") ?? String(options.limitDefault)
       const limit = /^[0-9]{1,9}$/.test(text) ? Number(text) : 0
       if (limit < 1 || limit > options.limitMax) {
-        return wrong("limit", `must be a whole number from 1 to ${options.limitMax}`)
+        return wrong("limit", whole(1, options.limitMax))
       }
       const cursor = query.get("cursor")
       if (cursor === null) {

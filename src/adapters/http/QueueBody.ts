@@ -4,16 +4,12 @@ import { concurrencyMax, type QueueSettings } from "../../domain/QueueSettings.t
 import * as Rank from "../../domain/Rank.ts"
 import type { QueueView } from "../../ports/Queues.ts"
 import * as ApiError from "./ApiError.ts"
+import { isRecord, isWhole, nameRule, whole, wrong } from "./Fields.ts"
 import * as NamePage from "./NamePage.ts"
 import { queuesLimitDefault, queuesLimitMax, strict } from "./QueueApi.ts"
 import * as SubmitBody from "./SubmitBody.ts"
 
 const fields = ["paused", "concurrency", "step_ms"]
-
-const wrong = (field: string, rule: string) => ApiError.make("invalid_field", `${field} ${rule}`, field)
-
-const isWhole = (value: unknown, minimum: number, maximum: number): value is number =>
-  typeof value === "number" && Number.isInteger(value) && value >= minimum && value <= maximum
 
 export const decode = (text: string): Partial<QueueSettings> | ApiError.ApiError => {
   const parsed = SubmitBody.parse(text)
@@ -21,7 +17,7 @@ export const decode = (text: string): Partial<QueueSettings> | ApiError.ApiError
     return parsed
   }
   const { value } = parsed
-  if (typeof value !== "object" || value === null || Array.isArray(value)) {
+  if (!isRecord(value)) {
     return ApiError.make("invalid_body", `The body must be a JSON object with some of: ${fields.join(", ")}.`)
   }
   const change: { paused?: boolean; concurrency?: number | null; stepMs?: number } = {}
@@ -33,16 +29,13 @@ export const decode = (text: string): Partial<QueueSettings> | ApiError.ApiError
         break
       case "concurrency":
         if (given !== null && !isWhole(given, 1, concurrencyMax)) {
-          return wrong(
-            field,
-            `must be a whole number from 1 to ${concurrencyMax}, or null for no limit; to stop it, pause`
-          )
+          return wrong(field, `${whole(1, concurrencyMax)}, or null for no limit; to stop it, pause`)
         }
         change.concurrency = given
         break
       case "step_ms":
         if (given !== strict && !isWhole(given, 0, Rank.stepMaxMs)) {
-          return wrong(field, `must be a whole number from 0 to ${Rank.stepMaxMs}, or "${strict}"`)
+          return wrong(field, `${whole(0, Rank.stepMaxMs)}, or "${strict}"`)
         }
         change.stepMs = given === strict ? Rank.stepMaxMs : given
         break
@@ -56,13 +49,7 @@ export const decode = (text: string): Partial<QueueSettings> | ApiError.ApiError
 }
 
 export const nameOf = (text: string): Queue | ApiError.ApiError =>
-  typeof text === "string" && namePattern.test(text)
-    ? text as Queue
-    : ApiError.make(
-      "invalid_field",
-      "name must be 1 to 128 characters of A-Z a-z 0-9 . _ : -, beginning with a letter or digit",
-      "name"
-    )
+  typeof text === "string" && namePattern.test(text) ? text as Queue : wrong("name", nameRule)
 
 export const page = NamePage.make<Queue>({ kind: "q", limitDefault: queuesLimitDefault, limitMax: queuesLimitMax })
 

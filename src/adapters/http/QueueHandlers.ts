@@ -1,28 +1,15 @@
 import { Effect } from "effect"
-import type { HttpServerRequest, HttpServerResponse } from "effect/http"
+import type { HttpServerRequest } from "effect/http"
 import { HttpApiBuilder } from "effect/http-api"
 import type { QueueSettings } from "../../domain/QueueSettings.ts"
 import { Queues, type QueuesUnavailable, type QueueView, type TooManyLimits } from "../../ports/Queues.ts"
 import { Transport } from "../../ports/Transport.ts"
 import { Api } from "./Api.ts"
 import * as ApiError from "./ApiError.ts"
-import * as Batch from "./Batch.ts"
 import { answered } from "./Deadline.ts"
-import * as Guard from "./Guard.ts"
 import { queueBodyMaxBytes } from "./QueueApi.ts"
 import * as QueueBody from "./QueueBody.ts"
-import * as Reply from "./Reply.ts"
-
-const replying = <R>(
-  effect: Effect.Effect<HttpServerResponse.HttpServerResponse, ApiError.ApiError, R>
-): Effect.Effect<HttpServerResponse.HttpServerResponse, never, R> =>
-  Effect.catch(effect, (error) => Effect.succeed(Reply.toEffect(Reply.failed(error))))
-
-/** What was refused fails as itself; a value stands for a success. */
-const orFail = <A>(value: A | ApiError.ApiError): Effect.Effect<A, ApiError.ApiError> =>
-  value instanceof ApiError.ApiError ? Effect.fail(value) : Effect.succeed(value)
-
-const json = (body: unknown) => Reply.toEffect({ status: 200, body: JSON.stringify(body) })
+import { courtesy, json, orFail, readJson, replying } from "./Replying.ts"
 
 const queue = (view: QueueView) => json(QueueBody.toJson(view))
 
@@ -51,13 +38,6 @@ export const layer = HttpApiBuilder.group(
       return found === null ? yield* unknown : queue(found)
     })
 
-    // A courtesy: workers look for themselves some seconds later.
-    const wake = transport.wake([{ _tag: "Queues" }, { _tag: "Ready" }]).pipe(
-      Effect.timeoutOption("5 seconds"),
-      Effect.ignore,
-      Effect.forkDetach
-    )
-
     const change = Effect.fnUntraced(function*(text: string, settings: Partial<QueueSettings>) {
       const name = yield* orFail(QueueBody.nameOf(text))
       const put = yield* answered(Effect.catchIf(queues.put(name, settings), isTooMany, Effect.succeed))
@@ -69,18 +49,13 @@ export const layer = HttpApiBuilder.group(
         )
       }
       if (!put.announced) {
-        yield* wake
+        yield* courtesy(transport.wake([{ _tag: "Queues" }, { _tag: "Ready" }]))
       }
       return queue(put.queue)
     })
 
     const put = Effect.fnUntraced(function*(text: string, request: HttpServerRequest.HttpServerRequest) {
-      const content = yield* orFail(Guard.contentOf(Batch.nodeRequestOf(request)))
-      if (content === "ndjson") {
-        return yield* ApiError.make("unsupported_media_type", "Send JSON: `Content-Type: application/json`.")
-      }
-      const body = yield* Batch.readText(request, queueBodyMaxBytes)
-      return yield* change(text, yield* orFail(QueueBody.decode(body)))
+      return yield* change(text, yield* orFail(QueueBody.decode(yield* readJson(request, queueBodyMaxBytes))))
     })
 
     return handlers

@@ -17,6 +17,7 @@ import {
   type Timing
 } from "../../domain/Schedule.ts"
 import * as ApiError from "./ApiError.ts"
+import { type Fields, isRecord, isWhole, nameRule, unknownOf, whole, wrong } from "./Fields.ts"
 import * as NamePage from "./NamePage.ts"
 import { schedulesLimitDefault, schedulesLimitMax } from "./ScheduleApi.ts"
 import * as SubmitBody from "./SubmitBody.ts"
@@ -32,15 +33,7 @@ const fields = ["cron", "zone", "every_ms", ...jobFields, "missed", "overlap", "
 
 const zoneDefault = "UTC"
 
-const wrong = (field: string, rule: string) => ApiError.make("invalid_field", `${field} ${rule}`, field)
-
-const isRecord = (value: unknown): value is Readonly<Record<string, unknown>> =>
-  typeof value === "object" && value !== null && !Array.isArray(value)
-
-const isWhole = (value: unknown, minimum: number, maximum: number): value is number =>
-  typeof value === "number" && Number.isInteger(value) && value >= minimum && value <= maximum
-
-const timingOf = (body: Readonly<Record<string, unknown>>): Timing | ApiError.ApiError => {
+const timingOf = (body: Fields): Timing | ApiError.ApiError => {
   const { cron = null, every_ms: everyMs = null, zone = null } = body
   if ((cron === null) === (everyMs === null)) {
     return wrong("cron", "must be given, or every_ms in its place, and not both")
@@ -50,7 +43,7 @@ const timingOf = (body: Readonly<Record<string, unknown>>): Timing | ApiError.Ap
       ? wrong("zone", "means nothing with every_ms: leave it out")
       : isWhole(everyMs, everyMinMs, everyMaxMs)
       ? { everyMs }
-      : wrong("every_ms", `must be a whole number from ${everyMinMs} to ${everyMaxMs}`)
+      : wrong("every_ms", whole(everyMinMs, everyMaxMs))
   }
   if (typeof cron !== "string") {
     return wrong("cron", "must be a text of five fields")
@@ -86,7 +79,7 @@ export const decode = (name: ScheduleName, text: string): NewSchedule | ApiError
   if (!isRecord(body)) {
     return ApiError.make("invalid_body", "The body must be a JSON object with at least cron and type.")
   }
-  const unknown = Object.keys(body).find((field) => !fields.includes(field))?.slice(0, 100)
+  const unknown = unknownOf(body, fields)
   if (unknown !== undefined) {
     return ApiError.make(
       "unknown_field",
@@ -130,9 +123,7 @@ export const decode = (name: ScheduleName, text: string): NewSchedule | ApiError
 }
 
 export const nameOf = (text: string): ScheduleName | ApiError.ApiError =>
-  typeof text === "string" && namePattern.test(text)
-    ? text as ScheduleName
-    : wrong("name", "must be 1 to 128 characters of A-Z a-z 0-9 . _ : -, beginning with a letter or digit")
+  typeof text === "string" && namePattern.test(text) ? text as ScheduleName : wrong("name", nameRule)
 
 export const toJson = (schedule: Schedule) => {
   const { timing } = schedule

@@ -5,29 +5,17 @@ import type { JobState } from "../../domain/JobState.ts"
 import type { Schedule, ScheduleName } from "../../domain/Schedule.ts"
 import { type CutOff, Schedules, type SchedulesUnavailable } from "../../ports/Schedules.ts"
 import { Submitter } from "../../ports/Submitter.ts"
-import { Transport, type TransportUnavailable } from "../../ports/Transport.ts"
+import { Transport } from "../../ports/Transport.ts"
 import { Api, bodyMaxBytes } from "./Api.ts"
 import * as ApiError from "./ApiError.ts"
 import * as Batch from "./Batch.ts"
 import { answered } from "./Deadline.ts"
-import * as Guard from "./Guard.ts"
 import { keysOf } from "./HotSubmit.ts"
 import * as JobJson from "./JobJson.ts"
 import * as Reply from "./Reply.ts"
+import { courtesy, json, orFail, readJson, replying } from "./Replying.ts"
 import * as ScheduleBody from "./ScheduleBody.ts"
 import * as SubmitBody from "./SubmitBody.ts"
-
-const replying = <R>(
-  effect: Effect.Effect<HttpServerResponse.HttpServerResponse, ApiError.ApiError, R>
-): Effect.Effect<HttpServerResponse.HttpServerResponse, never, R> =>
-  Effect.catch(effect, (error) => Effect.succeed(Reply.toEffect(Reply.failed(error))))
-
-/** What was refused fails as itself; a value stands for a success. */
-const orFail = <A>(value: A | ApiError.ApiError): Effect.Effect<A, ApiError.ApiError> =>
-  value instanceof ApiError.ApiError ? Effect.fail(value) : Effect.succeed(value)
-
-const json = (body: unknown, status = 200, headers?: Record<string, string>) =>
-  Reply.toEffect({ status, body: JSON.stringify(body), headers })
 
 const unknown = ApiError.make("not_found", "There is no schedule of this name.")
 
@@ -36,9 +24,6 @@ const overlaps = (job: string, state: JobState) =>
     `The schedule's job ${job} is not final, and its overlap is "skip": wait for that job, or cancel it.`,
     state
   )
-
-const courtesy = (effect: Effect.Effect<void, TransportUnavailable>) =>
-  effect.pipe(Effect.timeoutOption("5 seconds"), Effect.ignore, Effect.forkDetach)
 
 export const layer = HttpApiBuilder.group(
   Api,
@@ -70,11 +55,7 @@ export const layer = HttpApiBuilder.group(
 
     const put = Effect.fnUntraced(function*(text: string, request: HttpServerRequest.HttpServerRequest) {
       const name = yield* orFail(ScheduleBody.nameOf(text))
-      const content = yield* orFail(Guard.contentOf(Batch.nodeRequestOf(request)))
-      if (content === "ndjson") {
-        return yield* ApiError.make("unsupported_media_type", "Send JSON: `Content-Type: application/json`.")
-      }
-      const wanted = yield* orFail(ScheduleBody.decode(name, yield* Batch.readText(request, bodyMaxBytes)))
+      const wanted = yield* orFail(ScheduleBody.decode(name, yield* readJson(request, bodyMaxBytes)))
       const { created, schedule } = yield* answered(schedules.put(wanted))
       return json(ScheduleBody.toJson(schedule), created ? 201 : 200)
     })
@@ -87,7 +68,6 @@ export const layer = HttpApiBuilder.group(
       return removed ? HttpServerResponse.empty({ status: 204 }) : yield* unknown
     })
 
-    /** Its worker learns of it with its next heartbeat at the latest. */
     const tell = (cancelled: CutOff | null) =>
       cancelled === null || cancelled.cutOff === null
         ? Effect.void

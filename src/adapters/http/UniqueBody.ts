@@ -2,12 +2,10 @@
 import { type JobState, jobStates } from "../../domain/JobState.ts"
 import { fieldMax, statesDefault, type Unique, windowMaxMs } from "../../domain/Unique.ts"
 import * as ApiError from "./ApiError.ts"
+import { isRecord, isWhole, unknownOf, whole, wrong } from "./Fields.ts"
 
 const known = ["fields", "window_ms", "states", "on_conflict"]
 const fieldLengthMax = 128
-
-const isRecord = (value: unknown): value is Readonly<Record<string, unknown>> =>
-  typeof value === "object" && value !== null && !Array.isArray(value)
 
 const isDifferent = (values: ReadonlyArray<unknown>): boolean => new Set(values).size === values.length
 
@@ -21,11 +19,10 @@ const isStateList = (value: unknown): value is ReadonlyArray<JobState> =>
 
 /** `path` is where it stands. */
 export const decode = (value: unknown, payload: unknown, path: string): Unique | ApiError.ApiError => {
-  const wrong = (field: string, rule: string) => ApiError.make("invalid_field", `${field} ${rule}`, field)
   if (!isRecord(value)) {
     return wrong(path, `must be an object, with any of ${known.join(", ")}`)
   }
-  const unknown = Object.keys(value).find((field) => !known.includes(field))?.slice(0, 100)
+  const unknown = unknownOf(value, known)
   if (unknown !== undefined) {
     return ApiError.make(
       "unknown_field",
@@ -44,11 +41,8 @@ export const decode = (value: unknown, payload: unknown, path: string): Unique |
     return wrong(`${path}.fields`, "needs a payload that is an object")
   }
   const windowMs = value["window_ms"] ?? null
-  if (
-    windowMs !== null &&
-    !(typeof windowMs === "number" && Number.isInteger(windowMs) && windowMs >= 1 && windowMs <= windowMaxMs)
-  ) {
-    return wrong(`${path}.window_ms`, `must be a whole number from 1 to ${windowMaxMs}`)
+  if (windowMs !== null && !isWhole(windowMs, 1, windowMaxMs)) {
+    return wrong(`${path}.window_ms`, whole(1, windowMaxMs))
   }
   const states = value["states"] ?? (Object.hasOwn(value, "states") ? null : statesDefault(windowMs))
   if (!isStateList(states)) {

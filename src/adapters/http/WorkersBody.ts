@@ -12,20 +12,9 @@ import type { Outcome } from "../../domain/Outcome.ts"
 import * as Sanitise from "../../domain/Sanitise.ts"
 import type { RemoteClaims, RemoteOutcome, RemoteRequest } from "../../ports/RemoteWorkers.ts"
 import * as ApiError from "./ApiError.ts"
+import { type Fields, isRecord, isWhole, nameRule, unknownOf, whole, wrong } from "./Fields.ts"
 import * as Limits from "./WorkersApi.ts"
 
-type Fields = Readonly<Record<string, unknown>>
-
-const wrong = (field: string, rule: string) => ApiError.make("invalid_field", `${field} ${rule}`, field)
-
-const isWhole = (value: unknown, minimum: number, maximum: number): value is number =>
-  typeof value === "number" && Number.isInteger(value) && value >= minimum && value <= maximum
-
-const isRecord = (value: unknown): value is Fields =>
-  typeof value === "object" && value !== null && !Array.isArray(value)
-
-const whole = (minimum: number, maximum: number) => `must be a whole number from ${minimum} to ${maximum}`
-const nameRule = "must be 1 to 128 characters of A-Z a-z 0-9 . _ : -, beginning with a letter or digit"
 const leaseRule = "must be a UUID: draw a random one for each claim"
 
 const uuid = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/i
@@ -41,7 +30,7 @@ const namesRule =
   `must be an array of 1 to ${Limits.namesMax} names, each of 1 to 128 characters of A-Z a-z 0-9 . _ : -`
 
 const unknownField = (value: Fields, prefix: string, known: ReadonlyArray<string>): ApiError.ApiError | null => {
-  const field = Object.keys(value).find((name) => !known.includes(name))?.slice(0, 100)
+  const field = unknownOf(value, known)
   return field === undefined ? null : ApiError.make(
     "unknown_field",
     `${prefix}${field} is not known here; these are: ${known.join(", ")}.`,

@@ -1,23 +1,16 @@
 import * as NodeHttpServerRequest from "@effect/platform-node/NodeHttpServerRequest"
 import { Effect } from "effect"
-import type { HttpServerRequest, HttpServerResponse } from "effect/http"
+import type { HttpServerRequest } from "effect/http"
 import { HttpApiBuilder } from "effect/http-api"
 import type { ServerResponse } from "node:http"
 import { type RemoteClaims, type RemoteUnavailable, RemoteWorkers } from "../../ports/RemoteWorkers.ts"
 import { Api } from "./Api.ts"
 import * as ApiError from "./ApiError.ts"
-import * as Batch from "./Batch.ts"
-import * as Guard from "./Guard.ts"
-import * as Reply from "./Reply.ts"
+import { json, orFail, readJson, replying, text } from "./Replying.ts"
 import { askMaxBytes, outcomesMaxBytes } from "./WorkersApi.ts"
 import * as WorkersBody from "./WorkersBody.ts"
 
 type Answer<A> = Effect.Effect<A, ApiError.ApiError>
-
-const replying = <R>(
-  effect: Effect.Effect<HttpServerResponse.HttpServerResponse, ApiError.ApiError, R>
-): Effect.Effect<HttpServerResponse.HttpServerResponse, never, R> =>
-  Effect.catch(effect, (error) => Effect.succeed(Reply.toEffect(Reply.failed(error))))
 
 const unavailable = ({ reason }: RemoteUnavailable): ApiError.ApiError => {
   switch (reason) {
@@ -30,22 +23,12 @@ const unavailable = ({ reason }: RemoteUnavailable): ApiError.ApiError => {
   }
 }
 
-const ok = (body: string) => Reply.toEffect({ status: 200, body })
-
 const decoded = Effect.fnUntraced(function*<A extends object>(
   request: HttpServerRequest.HttpServerRequest,
   maxBytes: number,
   decode: (text: string) => A | ApiError.ApiError
 ): Effect.fn.Return<A, ApiError.ApiError> {
-  const content = Guard.contentOf(Batch.nodeRequestOf(request))
-  if (content instanceof ApiError.ApiError) {
-    return yield* content
-  }
-  if (content === "ndjson") {
-    return yield* ApiError.make("unsupported_media_type", "Send JSON: `Content-Type: application/json`.")
-  }
-  const value = decode(yield* Batch.readText(request, maxBytes))
-  return value instanceof ApiError.ApiError ? yield* value : value
+  return yield* orFail(decode(yield* readJson(request, maxBytes)))
 })
 
 /** Calls `lost` if the answer cannot reach the client: its connection closed before the last byte was handed over. */
@@ -82,17 +65,17 @@ export const layer = HttpApiBuilder.group(
             }
           }))
       )
-      return ok(WorkersBody.claimsText(taken, asked.worker))
+      return text(WorkersBody.claimsText(taken, asked.worker))
     })
 
     const heartbeat = Effect.fnUntraced(function*(request: HttpServerRequest.HttpServerRequest) {
       const { leases, worker } = yield* decoded(request, askMaxBytes, WorkersBody.heartbeat)
-      return ok(JSON.stringify(yield* Effect.mapError(workers.heartbeat(worker, leases), unavailable)))
+      return json(yield* Effect.mapError(workers.heartbeat(worker, leases), unavailable))
     })
 
     const settle = Effect.fnUntraced(function*(request: HttpServerRequest.HttpServerRequest) {
       const outcomes = yield* decoded(request, outcomesMaxBytes, WorkersBody.outcomes)
-      return ok(JSON.stringify(yield* Effect.mapError(workers.settle(outcomes), unavailable)))
+      return json(yield* Effect.mapError(workers.settle(outcomes), unavailable))
     })
 
     return handlers

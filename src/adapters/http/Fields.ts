@@ -1,0 +1,22 @@
+/** What the readers of bodies have in common: shapes that nobody vouches for, and what is said of a wrong field. */
+import * as ApiError from "./ApiError.ts"
+
+export type Fields = Readonly<Record<string, unknown>>
+
+export const isRecord = (value: unknown): value is Fields =>
+  typeof value === "object" && value !== null && !Array.isArray(value)
+
+export const isWhole = (value: unknown, minimum: number, maximum: number): value is number =>
+  typeof value === "number" && Number.isInteger(value) && value >= minimum && value <= maximum
+
+export const whole = (minimum: number, maximum: number): string =>
+  `must be a whole number from ${minimum} to ${maximum}`
+
+export const nameRule = "must be 1 to 128 characters of A-Z a-z 0-9 . _ : -, beginning with a letter or digit"
+
+export const wrong = (field: string, rule: string): ApiError.ApiError =>
+  ApiError.make("invalid_field", `${field} ${rule}`, field)
+
+/** A field that is none of the known ones, as much of it as is worth showing. */
+export const unknownOf = (value: Fields, known: ReadonlyArray<string>): string | undefined =>
+  Object.keys(value).find((field) => !known.includes(field))?.slice(0, 100)
