@@ -56,10 +56,9 @@ export const make = Effect.fnUntraced(function*(options: {
   const registerOutage = Outage.make("renewing leases of workers elsewhere in the register")
   const storeOutage = Outage.make("checking leases of workers elsewhere in the store")
 
-  const lateStore = (operation: string) => () =>
-    new JobStoreUnavailable({ operation, cause: new Error(`no answer within ${askMs} ms`) })
+  const lateStore = (operation: string) => () => new JobStoreUnavailable({ operation, cause: Deadline.noAnswer(askMs) })
   const lateRegister = (operation: "hold" | "renew") => () =>
-    new LeaseRegisterUnavailable({ operation, cause: new Error(`no answer within ${askMs} ms`) })
+    new LeaseRegisterUnavailable({ operation, cause: Deadline.noAnswer(askMs) })
 
   const looked = Deadline.within(store.look, askMs, lateStore("look"))
 

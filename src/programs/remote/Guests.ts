@@ -92,7 +92,7 @@ export const make = (options: {
       yield* Deadline.within(
         sessions.report(session),
         deadlineMs,
-        () => new SessionsUnavailable({ operation: "report", cause: new Error(`no answer within ${deadlineMs} ms`) })
+        () => new SessionsUnavailable({ operation: "report", cause: Deadline.noAnswer(deadlineMs) })
       )
       guest.said = JSON.stringify(session)
       guest.saidMs = now()

@@ -8,17 +8,17 @@
  * Shutdown is the scope closing: every wait ends as soon as the process is told to stop. Heartbeats and outcomes are
  * served until the listener above has closed; then what is to be handed back is, and ended leases are let go.
  */
-import { Clock, Effect, Layer, Queue, Random } from "effect"
+import { Clock, Effect, Layer, Queue } from "effect"
 import type { LeaseId } from "../../domain/Claim.ts"
-import { JobStore, JobStoreUnavailable } from "../../ports/JobStore.ts"
-import { LeaseRegister, LeaseRegisterUnavailable } from "../../ports/LeaseRegister.ts"
+import { JobStore } from "../../ports/JobStore.ts"
+import { LeaseRegister } from "../../ports/LeaseRegister.ts"
 import { Queues } from "../../ports/Queues.ts"
 import { type RemoteClaims, RemoteWorkers } from "../../ports/RemoteWorkers.ts"
 import { Sessions } from "../../ports/Sessions.ts"
 import { Transport } from "../../ports/Transport.ts"
 import * as Meters from "../process/Meters.ts"
 import { Stopping } from "../process/Stopping.ts"
-import * as Deadline from "../worker/Deadline.ts"
+import * as LeaseEnds from "../worker/LeaseEnds.ts"
 import { LeaseIds } from "../worker/LeaseIds.ts"
 import * as Outage from "../worker/Outage.ts"
 import * as Signal from "../worker/Signal.ts"
@@ -63,23 +63,11 @@ const make = Effect.gen(function*() {
       return
     }
     const leases = Array.from(taken.keys())
-    const exit = yield* Effect.exit(Deadline.within(
-      store.endLeases(leases),
-      ms,
-      () => new JobStoreUnavailable({ operation: "endLeases", cause: new Error(`no answer within ${ms} ms`) })
-    ))
+    const exit = yield* Effect.exit(LeaseEnds.inStore(store, leases, ms))
     if (exit._tag === "Failure") {
       ended = new Map([...taken, ...ended].slice(0, endedMax))
     }
-    const over = register.isRecord ? [] : leases.filter((lease) => taken.get(lease))
-    if (over.length > 0) {
-      // A courtesy: what is not released goes away by itself.
-      yield* Effect.ignoreCause(Deadline.within(
-        register.release(over),
-        ms,
-        () => new LeaseRegisterUnavailable({ operation: "release", cause: new Error(`no answer within ${ms} ms`) })
-      ))
-    }
+    yield* LeaseEnds.inRegister(register, register.isRecord ? [] : leases.filter((lease) => taken.get(lease)), ms)
   })
 
   const outcomes = yield* Outcomes.make({
@@ -179,10 +167,7 @@ const make = Effect.gen(function*() {
     Effect.sleep("10 seconds"),
     Effect.sync(() => grants.sweep(now()))
   )))
-  yield* Effect.forkScoped(Effect.forever(Effect.gen(function*() {
-    yield* Effect.catchCause(subscribed, (cause) => outage.failed(now(), cause))
-    yield* Effect.sleep(Outage.pauseMs(outage.count(), yield* Random.next))
-  })))
+  yield* Effect.forkScoped(Outage.keep(outage, now, subscribed))
   yield* Effect.forkScoped(Effect.andThen(stopping.begun, Effect.sync(claims.stop)))
 
   return RemoteWorkers.of({

@@ -8,6 +8,9 @@
  */
 import { Effect, Fiber } from "effect"
 
+/** Why an answer is given up, in words. */
+export const noAnswer = (ms: number): Error => new Error(`no answer within ${ms} ms`)
+
 export const within = <A, E, R, E2>(
   effect: Effect.Effect<A, E, R>,
   ms: number,

@@ -58,7 +58,7 @@ export const make = (options: {
   const storeOutage = Outage.make("checking leases in the store")
 
   const late = (operation: "hold" | "renew") => () =>
-    new LeaseRegisterUnavailable({ operation, cause: new Error(`no answer within ${everyMs} ms`) })
+    new LeaseRegisterUnavailable({ operation, cause: Deadline.noAnswer(everyMs) })
 
   /** How many jobs are cut short with it. */
   const cutShort = (lease: HeldLease): number =>
@@ -201,7 +201,7 @@ export const make = (options: {
     const exit = yield* Effect.exit(Deadline.within(
       store.verify(held.map((lease) => lease.id)),
       everyMs,
-      () => new JobStoreUnavailable({ operation: "verify", cause: new Error(`no answer within ${everyMs} ms`) })
+      () => new JobStoreUnavailable({ operation: "verify", cause: Deadline.noAnswer(everyMs) })
     ))
     if (Exit.isFailure(exit)) {
       return yield* storeOutage.failed(now(), exit.cause)
@@ -232,7 +232,7 @@ export const make = (options: {
     return leases.doubtful.size === 0 ? Effect.void : Deadline.within(
       store.abandon(Array.from(leases.doubtful.keys())),
       everyMs,
-      () => new JobStoreUnavailable({ operation: "abandon", cause: new Error(`no answer within ${everyMs} ms`) })
+      () => new JobStoreUnavailable({ operation: "abandon", cause: Deadline.noAnswer(everyMs) })
     ).pipe(Effect.exit, Effect.asVoid)
   })
 

@@ -1,5 +1,5 @@
 /** Says that something fails: when it begins, every ten seconds while it lasts, and once when it is over. */
-import { Effect } from "effect"
+import { Effect, Random } from "effect"
 import * as Words from "../process/Words.ts"
 
 export interface Outage {
@@ -37,6 +37,13 @@ export const make = (what: string): Outage => {
     count: () => count
   }
 }
+
+/** Does it again whenever it ends, after a pause that grows while it fails. */
+export const keep = <E, R>(outage: Outage, now: () => number, effect: Effect.Effect<unknown, E, R>) =>
+  Effect.forever(Effect.gen(function*() {
+    yield* Effect.catchCause(effect, (cause) => outage.failed(now(), cause))
+    yield* Effect.sleep(pauseMs(outage.count(), yield* Random.next))
+  }))
 
 /** How long to wait after `count` failures in a row, for a `draw` in `[0, 1)`. */
 export const pauseMs = (count: number, draw: number): number =>

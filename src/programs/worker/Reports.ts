@@ -41,7 +41,7 @@ const within = (effect: Effect.Effect<void, SessionsUnavailable>, operation: "re
   Deadline.within(
     effect,
     ms,
-    () => new SessionsUnavailable({ operation, cause: new Error(`no answer within ${ms} ms`) })
+    () => new SessionsUnavailable({ operation, cause: Deadline.noAnswer(ms) })
   )
 
 const leaveMs = 500

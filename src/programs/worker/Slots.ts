@@ -1,54 +1,32 @@
 /**
- * The slots: what waits for one, what runs in one, and how runs are stopped.
+ * The slots: what waits for one, and when it starts.
  *
  * Jobs start in slices of a few milliseconds with a turn of the event loop in
- * between, so that handlers that never wait cannot starve the heartbeat. No
- * job has a timer but those with a timeout, and those that were interrupted: a
- * handler that does not end within a second of its interruption is a runaway.
- * Its slot is replaced, up to as many as there are slots, and what it answers
- * later is not heard.
+ * between, so that handlers that never wait cannot starve the heartbeat. A slot
+ * whose handler ran away is replaced, up to as many as there are slots.
  */
-import { type Context, Duration, Effect, type Fiber } from "effect"
+import { type Context, Effect } from "effect"
 import { suspectLosses } from "../../domain/Claim.ts"
 import type { Queue } from "../../domain/Job.ts"
 import type { Outcome } from "../../domain/Outcome.ts"
-import * as Meters from "../process/Meters.ts"
 import type { Handlers } from "./Handlers.ts"
-import { type HeldJob, type HeldLease, isHeld, type Leases } from "./Leases.ts"
+import type { HeldJob, HeldLease } from "./Leases.ts"
 import type { Notes } from "./Notes.ts"
 import * as Room from "./Room.ts"
-import * as Run from "./Run.ts"
+import type { Ending } from "./Run.ts"
+import * as Runs from "./Runs.ts"
 import * as Signal from "./Signal.ts"
 
-/**
- * `release`: hand it back, at no cost. `timeout`: a failed attempt. `silent`:
- * the claim is not current any more, record nothing.
- */
-export type Stop = "release" | "timeout" | "silent"
-
-/** A handler that was interrupted ends within this, or is a runaway. */
-export const graceMs = 1_000
 /** A claim that was not started within this is somebody else's chance. */
-export const unstartedMs = 1_000
+const unstartedMs = 1_000
 const sliceMs = 5
-
-interface Active {
-  readonly held: HeldJob
-  readonly startedMs: number
-  readonly timeoutMs: number | null
-  interrupt: ((reason: string) => void) | null
-  timer: Fiber.Fiber<void> | null
-  stop: Stop | null
-  runaway: boolean
-  over: boolean
-}
 
 export interface Slots {
   /** `first`: into the next slot that is free, before what waits. */
   readonly offer: (lease: HeldLease, first: boolean) => void
   readonly room: () => Room.Room
-  readonly stop: (held: HeldJob, stop: Stop, reason: string) => void
-  readonly stopLease: (lease: HeldLease, stop: Stop, reason: string) => void
+  readonly stop: (held: HeldJob, stop: Runs.Stop, reason: string) => void
+  readonly stopLease: (lease: HeldLease, stop: Runs.Stop, reason: string) => void
   /** Hands back what waits for longer than this. */
   readonly handBack: (olderThanMs: number) => number
   /** Hands back what waits, and what is still offered: nothing starts any more. */
@@ -83,13 +61,12 @@ export interface Slots {
   readonly pump: Effect.Effect<never>
 }
 
-const released = (started: boolean): Outcome => ({ _tag: "Released", started })
+const unstarted: Outcome = { _tag: "Released", started: false }
 
 export const make = (options: {
   readonly slots: number
   readonly worker: string
   readonly handlers: Handlers["Service"]
-  readonly leases: Leases
   readonly notes: Notes
   readonly context: Context.Context<never>
   readonly now: () => number
@@ -107,11 +84,8 @@ export const make = (options: {
   readonly onLeft: (held: HeldJob) => void
   readonly onRunaways: (count: number, held: HeldJob | null) => void
 }): Slots => {
-  const { context, forget, handlers, now, settle } = options
-  const starter = Run.starter(options.worker, context, options.notes)
-  const runFork = Effect.runForkWith(context)
+  const { forget, handlers, now, settle } = options
   const waiting = new Set<HeldJob>()
-  const actives = new Map<HeldJob, Active>()
   const accused = new Set<HeldJob>()
   const urgent = new Set<HeldJob>()
   const work = Signal.make()
@@ -122,81 +96,57 @@ export const make = (options: {
   /** When the present slice began, and whether jobs are being started at the moment. */
   let begunMs = Number.NEGATIVE_INFINITY
   let filling = false
-  let runaways = 0
   const measure = Room.make(options.slots)
 
-  const occupied = () => actives.size - Math.min(runaways, options.slots)
+  const record = (held: HeldJob, ending: Ending) => {
+    held.phase = "ended"
+    if (accused.delete(held)) {
+      options.onTrialEnded()
+    }
+    if (ending === null) {
+      forget(held)
+    } else {
+      settle(held, ending)
+    }
+  }
+
+  const idleIfEmpty = () => {
+    if (runs.size() === 0 && waiting.size === 0) {
+      idle.notify()
+    }
+  }
+
+  const runs: Runs.Runs = Runs.make({
+    worker: options.worker,
+    notes: options.notes,
+    context: options.context,
+    now,
+    record,
+    forget,
+    took: measure.took,
+    onLeft: options.onLeft,
+    onRunaways: (count, held) => {
+      options.onRunaways(count, held)
+      if (held !== null) {
+        work.notify()
+        idle.notify()
+      }
+    },
+    ended: () => {
+      refill()
+      idleIfEmpty()
+    }
+  })
+
+  const occupied = () => runs.size() - Math.min(runs.runaways(), options.slots)
 
   const trim = () => {
     if (waiting.size === 0 || options.limits().size === 0) {
       return
     }
-    for (const held of Room.beyond(options.limits(), actives.keys(), waiting)) {
+    for (const held of Room.beyond(options.limits(), runs.held(), waiting)) {
       stop(held, "release", "its queue has no room")
     }
-  }
-
-  const after = (ms: number, then: () => void) =>
-    runFork(Effect.andThen(Effect.sleep(Duration.millis(ms)), Effect.sync(then)))
-
-  const clearTimer = (active: Active) => {
-    const timer = active.timer
-    active.timer = null
-    timer?.interruptUnsafe()
-  }
-
-  const record = (held: HeldJob, outcome: Run.Ending) => {
-    held.phase = "ended"
-    if (accused.delete(held)) {
-      options.onTrialEnded()
-    }
-    if (outcome === null) {
-      forget(held)
-    } else {
-      settle(held, outcome)
-    }
-  }
-
-  const outcomeOfStop = (active: Active, stop: Stop): Run.Ending =>
-    stop === "silent" ? null : stop === "release" ? released(true) : Run.timedOut(active.timeoutMs ?? 0)
-
-  const end = (active: Active, ending: () => Run.Ending) => {
-    if (active.over) {
-      return
-    }
-    active.over = true
-    clearTimer(active)
-    actives.delete(active.held)
-    const tookMs = now() - active.startedMs
-    if (active.runaway) {
-      runaways -= 1
-      options.onRunaways(runaways, null)
-    } else {
-      measure.took(tookMs)
-      Meters.runMs.updateUnsafe(tookMs, context)
-      // What an interrupted handler says is not heard: one that returns early on its signal has not done its work.
-      const stop = active.stop ?? (active.timeoutMs !== null && tookMs >= active.timeoutMs ? "timeout" : null)
-      record(active.held, stop === null ? ending() : outcomeOfStop(active, stop))
-    }
-    if (!isHeld(active.held)) {
-      options.onLeft(active.held)
-    }
-    refill()
-    if (actives.size === 0 && waiting.size === 0) {
-      idle.notify()
-    }
-  }
-
-  const runAway = (active: Active) => {
-    if (active.over || active.runaway) {
-      return
-    }
-    active.runaway = true
-    runaways += 1
-    record(active.held, outcomeOfStop(active, active.stop ?? "release"))
-    options.onRunaways(runaways, active.held)
-    work.notify()
-    idle.notify()
   }
 
   const start = (held: HeldJob, atMs: number) => {
@@ -204,51 +154,19 @@ export const make = (options: {
     const handler = job === null ? undefined : handlers.get(job.type)
     waiting.delete(held)
     if (job === null || handler === undefined) {
-      return record(held, released(false))
-    }
-    held.phase = "running"
-    const { timeoutMs } = job
-    const active: Active = {
-      held,
-      startedMs: atMs,
-      timeoutMs,
-      interrupt: null,
-      timer: null,
-      stop: null,
-      runaway: false,
-      over: false
-    }
-    actives.set(held, active)
-    active.interrupt = starter.start(handler, held.claim, job, (ending) => end(active, ending))
-    if (timeoutMs !== null && !active.over) {
-      active.timer = after(timeoutMs, () => stop(held, "timeout", `the run did not end within its ${timeoutMs} ms`))
+      record(held, unstarted)
+    } else {
+      runs.start(handler, held, job, atMs)
     }
   }
 
   const stop: Slots["stop"] = (held, kind, reason) => {
     if (held.phase === "waiting") {
       waiting.delete(held)
-      record(held, kind === "silent" ? null : released(false))
-      return
+      record(held, kind === "silent" ? null : unstarted)
+    } else {
+      runs.stop(held, kind, reason)
     }
-    const active = actives.get(held)
-    if (active === undefined || held.phase !== "running" || active.stop === "silent") {
-      return
-    }
-    const first = active.stop === null
-    if (first || kind === "silent") {
-      active.stop = kind
-    }
-    if (kind === "silent") {
-      // At once, not when the handler has ended: the lease must not be kept alive for the sake of it.
-      forget(held)
-    }
-    if (!first) {
-      return
-    }
-    clearTimer(active)
-    active.timer = after(graceMs, () => runAway(active))
-    active.interrupt?.(reason)
   }
 
   /** Whether there is more to start when the slice is over. */
@@ -297,10 +215,7 @@ export const make = (options: {
         urgent.delete(held)
       }
     }
-    return measure.room({ free, waiting: waiting.size, urgent: urgent.size }, () => {
-      const atMs = now()
-      return Array.from(actives.values(), ({ runaway, startedMs }) => runaway ? 0 : atMs - startedMs)
-    })
+    return measure.room({ free, waiting: waiting.size, urgent: urgent.size }, runs.ranMs)
   }
 
   const handBack: Slots["handBack"] = (olderThanMs) => {
@@ -324,8 +239,6 @@ export const make = (options: {
       const later = first ? Array.from(waiting) : []
       if (first) {
         waiting.clear()
-      }
-      if (first) {
         for (const held of lease.jobs.values()) {
           urgent.add(held)
         }
@@ -362,16 +275,8 @@ export const make = (options: {
       }
     },
     handBack,
-    stopAll: (reason) => {
-      for (const active of Array.from(actives.values())) {
-        stop(active.held, "release", reason)
-      }
-    },
-    abandonAll: () => {
-      for (const active of Array.from(actives.values())) {
-        runAway(active)
-      }
-    },
+    stopAll: runs.stopAll,
+    abandonAll: runs.abandonAll,
     waiting: () => waiting.size,
     onTrial: () => {
       const atMs = now()
@@ -382,10 +287,10 @@ export const make = (options: {
       }
       return false
     },
-    running: () => actives.size - runaways,
-    runaways: () => runaways,
-    runningTypes: () => Array.from(new Set(Array.from(actives.keys(), (held) => held.job?.type ?? "unknown"))),
-    active: () => actives.keys(),
+    running: () => runs.size() - runs.runaways(),
+    runaways: runs.runaways,
+    runningTypes: () => Array.from(new Set(Array.from(runs.held(), (held) => held.job?.type ?? "unknown"))),
+    active: runs.held,
     trim,
     freed,
     idle,
@@ -397,9 +302,7 @@ export const make = (options: {
           yield* Effect.yieldNow
         }
         freed.notify()
-        if (actives.size === 0 && waiting.size === 0) {
-          idle.notify()
-        }
+        idleIfEmpty()
       }
     })
   }

@@ -12,31 +12,32 @@
  * Everything a process needs to run jobs is in this one scope, so a server with
  * slots and a worker are the same thing.
  */
-import { Clock, Context, Duration, Effect, Fiber, Layer, Queue, Random } from "effect"
+import { Clock, Context, Duration, Effect, Fiber, Layer } from "effect"
 import { suspectLosses } from "../../domain/Claim.ts"
 import { heartbeatMs } from "../../domain/Watch.ts"
 import { DelayedJobs } from "../../ports/DelayedJobs.ts"
-import { JobStore, JobStoreUnavailable } from "../../ports/JobStore.ts"
-import { LeaseRegister, LeaseRegisterUnavailable } from "../../ports/LeaseRegister.ts"
+import { JobStore } from "../../ports/JobStore.ts"
+import { LeaseRegister } from "../../ports/LeaseRegister.ts"
 import { Queues } from "../../ports/Queues.ts"
 import { type Session, Sessions } from "../../ports/Sessions.ts"
-import { type Subscription, Transport, type Wake } from "../../ports/Transport.ts"
+import { Transport } from "../../ports/Transport.ts"
 import { Loops } from "../process/Loops.ts"
 import * as Meters from "../process/Meters.ts"
 import * as Words from "../process/Words.ts"
 import * as ClaimLoop from "./ClaimLoop.ts"
-import * as Deadline from "./Deadline.ts"
 import * as Deliveries from "./Deliveries.ts"
 import { Handlers } from "./Handlers.ts"
 import * as Heartbeat from "./Heartbeat.ts"
+import * as LeaseEnds from "./LeaseEnds.ts"
 import { LeaseIds } from "./LeaseIds.ts"
 import * as Leases from "./Leases.ts"
 import * as Limits from "./Limits.ts"
 import * as Notes from "./Notes.ts"
-import * as Outage from "./Outage.ts"
 import * as Reports from "./Reports.ts"
+import * as Runs from "./Runs.ts"
 import * as Settler from "./Settler.ts"
 import * as Slots from "./Slots.ts"
+import * as Subscribing from "./Subscribing.ts"
 import { WorkerConfig } from "./WorkerConfig.ts"
 
 export class WorkerPool extends Context.Service<WorkerPool, {
@@ -53,7 +54,6 @@ const loopLimitMs = 10_000
 /** How long the last outcomes may take to be written when the process stops. */
 const flushMs = 2_000
 const lastCallMs = 500
-const healthEveryMs = 5_000
 
 const make = Effect.gen(function*() {
   const store = yield* JobStore
@@ -76,8 +76,6 @@ const make = Effect.gen(function*() {
   // One more loss and it is dead as a crash loop: that one must be its own.
   const trialLosses = Math.max(suspectLosses, config.lossesMax - 1)
   let draining = false
-  /** Whether wakes arrive, when that was last looked at. */
-  let hinted = false
   /** What ran when the drain began, and what the drain handed back. */
   let toFinish = 0
   let handedBack = 0
@@ -118,7 +116,6 @@ const make = Effect.gen(function*() {
     slots: config.slots,
     worker: config.name,
     handlers,
-    leases,
     notes,
     context,
     now,
@@ -181,7 +178,7 @@ const make = Effect.gen(function*() {
     leaseMs,
     trialLosses,
     poll: config.poll,
-    hinted: () => hinted,
+    hinted: () => subscribing.hinted(),
     now,
     drawLease,
     full: settler.full,
@@ -201,113 +198,19 @@ const make = Effect.gen(function*() {
     counters
   }))
 
-  const heed = (wake: Wake) => {
-    switch (wake._tag) {
-      case "Due":
-        // The keeper's affair.
-        return
-      case "Published":
-      case "Awaited":
-        // For those that are given no ids, and for those that publish.
-        return
-      case "Revoked": {
-        const held = leases.byId.get(wake.lease)?.jobs.get(wake.id)
-        if (held !== undefined && held.claim.epoch === wake.epoch) {
-          slots.stop(held, "silent", "the job was taken away")
-        }
-        return
-      }
-      case "Resumed":
-        // A revocation may have been missed: the next heartbeat asks the records.
-        for (const lease of leases.byId.values()) {
-          lease.verifiedMs = Number.NEGATIVE_INFINITY
-        }
-        limits.look()
-        return claims.wake()
-      case "Queues":
-        return limits.look()
-      case "Ready":
-        return claims.wake()
-    }
-  }
-
-  const listen = Effect.fnUntraced(function*({ wakes }: Subscription) {
-    while (true) {
-      const taken = yield* Queue.takeAll(wakes)
-      taken.forEach(heed)
-    }
+  const subscribing: Subscribing.Subscribing = Subscribing.make({
+    transport,
+    loops,
+    leases,
+    deliveries,
+    limits,
+    slots,
+    claims,
+    wanted: () => draining ? 0 : Math.max(config.slots, slots.room().want, claims.reach()),
+    now
   })
 
-  const hint = (well: boolean) => {
-    if (hinted && !well) {
-      claims.unhinted()
-    }
-    hinted = well
-  }
-
-  const watchHealth = Effect.fnUntraced(function*({ healthy, wakesForAll }: Subscription) {
-    while (true) {
-      const well = yield* healthy
-      hint(well && wakesForAll)
-      yield* loops.setDegraded(
-        "transport",
-        well ? null : "hints do not arrive at present: jobs are found by looking, which is slower"
-      )
-      yield* Effect.sleep(well ? healthEveryMs : healthEveryMs / 10)
-    }
-  })
-
-  const outage = Outage.make("subscribing to the transport")
-  const subscribed = Effect.gen(function*() {
-    const subscription = yield* transport.subscribe({ worker: true })
-    yield* outage.worked
-    claims.wake()
-    yield* Effect.all([
-      listen(subscription),
-      watchHealth(subscription),
-      deliveries.take(subscription, () => draining ? 0 : Math.max(config.slots, slots.room().want, claims.reach()))
-    ], { concurrency: "unbounded", discard: true })
-  }).pipe(Effect.ensuring(Effect.sync(() => hint(false))), Effect.scoped)
-
-  const subscribing = Effect.gen(function*() {
-    while (true) {
-      yield* Effect.catchCause(subscribed, (cause) => outage.failed(now(), cause))
-      yield* Effect.sleep(Outage.pauseMs(outage.count(), yield* Random.next))
-    }
-  })
-
-  const endLeases = Effect.fnUntraced(function*(ms: number) {
-    const ended = leases.takeEnded()
-    const recorded = ended.filter((lease) => !lease.gone)
-    if (recorded.length > 0) {
-      yield* Deadline.within(
-        store.endLeases(recorded.map((lease) => lease.id)),
-        ms,
-        () => new JobStoreUnavailable({ operation: "endLeases", cause: new Error(`no answer within ${ms} ms`) })
-      ).pipe(Effect.catchCause(() => Effect.sync(() => leases.bringBack(recorded))))
-    }
-    const registered = ended.filter((lease) => lease.registered)
-    if (registered.length > 0) {
-      // A courtesy: what is not released goes away by itself.
-      yield* Effect.ignoreCause(Deadline.within(
-        register.release(registered.map((lease) => lease.id)),
-        ms,
-        () => new LeaseRegisterUnavailable({ operation: "release", cause: new Error(`no answer within ${ms} ms`) })
-      ))
-    }
-  })
-
-  const ending = Effect.gen(function*() {
-    let left = false
-    while (true) {
-      if (!left) {
-        yield* leases.someEnded.wait(Number.POSITIVE_INFINITY)
-      }
-      yield* leases.manyEnded.wait(Math.min(everyMs, 1_000))
-      yield* endLeases(2_000)
-      left = leases.ended() > 0
-    }
-  })
+  const leaseEnds = LeaseEnds.make({ store, register, leases, gatherMs: Math.min(everyMs, 1_000) })
 
   /** Until nothing runs any more, or for `ms`. */
   const awaitIdle = Effect.fnUntraced(function*(ms: number) {
@@ -321,14 +224,14 @@ const make = Effect.gen(function*() {
   yield* Effect.forkScoped(heartbeat.run)
   yield* Effect.forkScoped(heartbeat.watch)
   yield* Effect.addFinalizer(() =>
-    Effect.all([endLeases(lastCallMs), Effect.timeoutOption(heartbeat.abandon, lastCallMs)], {
+    Effect.all([leaseEnds.end(lastCallMs), Effect.timeoutOption(heartbeat.abandon, lastCallMs)], {
       concurrency: 2,
       discard: true
     })
   )
-  yield* Effect.forkScoped(ending)
+  yield* Effect.forkScoped(leaseEnds.run)
   yield* Effect.forkScoped(deliveries.acknowledge)
-  yield* Effect.forkScoped(subscribing)
+  yield* Effect.forkScoped(subscribing.run)
   yield* Effect.addFinalizer(() => Effect.timeoutOption(deliveries.flush, lastCallMs))
   yield* Effect.forkScoped(notes.run)
   yield* Effect.addFinalizer(() => notes.flush(lastCallMs))
@@ -374,14 +277,14 @@ const make = Effect.gen(function*() {
     }
     yield* Effect.all([
       awaitIdle(Duration.toMillis(config.drain)),
-      Effect.timeoutOption(Fiber.await(claiming), Slots.graceMs)
+      Effect.timeoutOption(Fiber.await(claiming), Runs.graceMs)
     ], { concurrency: 2, discard: true })
     const underWay = claims.underWay()
     if (underWay !== null) {
       leases.doubt(underWay.lease, now(), leaseMs)
     }
     slots.stopAll("the process stops")
-    yield* awaitIdle(Slots.graceMs)
+    yield* awaitIdle(Runs.graceMs)
     slots.abandonAll()
   }))
   yield* Effect.forkScoped(
