@@ -109,6 +109,14 @@ export interface Started {
   readonly port: number
 }
 
+/** What is done to a daemon, whichever it is. */
+const hurts = (at: Daemon.Place, start: Service["start"]): Omit<Service, "lose"> => ({
+  crash: asGround(Daemon.kill(at)),
+  start,
+  freeze: asGround(Daemon.signal(at, "SIGSTOP")),
+  thaw: asGround(Daemon.signal(at, "SIGCONT"))
+})
+
 export const redis = Effect.fnUntraced(function*(
   place: Children.Place
 ): Effect.fn.Return<Started, GroundFailed, Scope.Scope> {
@@ -117,13 +125,9 @@ export const redis = Effect.fnUntraced(function*(
   const at = yield* daemon(place, "redis")
   const start = asGround(Effect.andThen(RedisServer.start(at, program, { port }), watched(place, at)))
   yield* start
-  const crash = asGround(Daemon.kill(at))
   return {
     service: {
-      crash,
-      start,
-      freeze: asGround(Daemon.signal(at, "SIGSTOP")),
-      thaw: asGround(Daemon.signal(at, "SIGCONT")),
+      ...hurts(at, start),
       // It keeps nothing on disk: a crash is a loss. A flush is one without a crash.
       lose: Effect.flatMap(
         Exchange.ask(port, Buffer.from("FLUSHALL\r\n"), (said) => ({ said: said.toString() })),
@@ -150,14 +154,11 @@ export const kafka = Effect.fnUntraced(function*(
   )
   yield* start
   yield* asGround(Topics.create(`127.0.0.1:${port}`))
-  const crash = asGround(Daemon.kill(at))
+  const service = hurts(at, start)
   return {
     service: {
-      crash,
-      start,
-      freeze: asGround(Daemon.signal(at, "SIGSTOP")),
-      thaw: asGround(Daemon.signal(at, "SIGCONT")),
-      lose: crash.pipe(
+      ...service,
+      lose: service.crash.pipe(
         Effect.andThen(Effect.sync(() => rmSync(join(at.folder, "data"), { recursive: true, force: true }))),
         Effect.andThen(start)
       )
