@@ -18,6 +18,8 @@ const depthMax = 64
 const valuesMax = 50_000
 const stringMax = 65_536
 const keyMax = 256
+/** Characters of all strings together: written out as JSON they are one string, and those have an end in JavaScript. */
+const charactersMax = 16_777_216
 
 /** Without NUL and without half surrogates, which a jsonb column refuses. */
 const storable = (text: string): string => text.replaceAll("\u0000", "\ufffd").replaceAll(/\p{Surrogate}/gu, "\ufffd")
@@ -46,9 +48,16 @@ const attempt = <A, B>(read: () => A, fallback: B): A | B => {
 interface Work {
   readonly above: Set<object>
   values: number
+  characters: number
 }
 
-const isExhausted = (work: Work): boolean => work.values > valuesMax
+const isExhausted = (work: Work): boolean => work.values > valuesMax || work.characters > charactersMax
+
+const text = (value: string, work: Work): string => {
+  const shown = cut(value, stringMax)
+  work.characters += shown.length
+  return shown
+}
 
 const members = (entries: Iterable<readonly [unknown, () => unknown]>, work: Work): object => {
   // Without a prototype, so that a member called `__proto__` is a member like any other.
@@ -105,13 +114,13 @@ const plain = (value: unknown, work: Work, asked = false): unknown => {
   work.values += 1
   switch (typeof value) {
     case "string":
-      return cut(value, stringMax)
+      return text(value, work)
     case "number":
       return Number.isFinite(value) ? value : null
     case "boolean":
       return value
     case "bigint":
-      return cut(String(value), stringMax)
+      return text(String(value), work)
     case "undefined":
       return null
     case "symbol":
@@ -141,14 +150,17 @@ export const result = (value: unknown, maxBytes: number = resultMaxBytes): strin
   if (value === undefined) {
     return null
   }
-  const work: Work = { above: new Set(), values: 0 }
+  const work: Work = { above: new Set(), values: 0, characters: 0 }
   const shown = plain(value, work)
-  if (isExhausted(work)) {
+  if (work.values > valuesMax) {
     return JSON.stringify({ too_large: true, values_max: valuesMax })
   }
-  const text = JSON.stringify(shown) ?? "null"
-  const bytes = bytesOf(text)
-  return bytes > maxBytes ? JSON.stringify({ too_large: true, bytes, bytes_max: maxBytes }) : text
+  if (work.characters > charactersMax) {
+    return JSON.stringify({ too_large: true, bytes_max: maxBytes })
+  }
+  const written = JSON.stringify(shown) ?? "null"
+  const bytes = bytesOf(written)
+  return bytes > maxBytes ? JSON.stringify({ too_large: true, bytes, bytes_max: maxBytes }) : written
 }
 
 /** As UTF-8; the text has no half surrogates. */
@@ -168,6 +180,8 @@ const textOf = (error: object, field: string): string | null => {
 }
 
 const nameDefault = "Error"
+/** `new Error()`, and what else says nothing. */
+const messageDefault = "no message"
 
 /** `fetch failed` says nothing without the cause below it; what lies deeper than this seldom says more. */
 const causesMax = 3
@@ -218,10 +232,11 @@ const failureOf = (error: unknown): Failure => {
     return Cause.isCause(squashed) ? { name: nameDefault, message: "a cause of causes" } : failureOf(squashed)
   }
   const words = textOf(error, "message") ?? innerOf(error)
+  // Tagged errors say what they have to say in their fields.
+  const fields = words === null ? result({ ...error }) ?? "{}" : "{}"
   return {
     name: textOf(error, "_tag") ?? textOf(error, "name") ?? nameDefault,
-    // Tagged errors say what they have to say in their fields.
-    message: words === null ? result({ ...error }) ?? "" : withCauses(words, error)
+    message: fields === "{}" ? withCauses(words ?? "", error) || messageDefault : fields
   }
 }
 

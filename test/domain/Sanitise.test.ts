@@ -154,6 +154,12 @@ describe("Sanitise.result", () => {
     assert.deepStrictEqual(JSON.parse(result(["ééé"], 9) ?? ""), { too_large: true, bytes: 10, bytes_max: 9 })
     assert.strictEqual(result(["ééé"], 10), "[\"ééé\"]")
     assert.include(read(endless()), { too_large: true })
+    // Together longer than a string may be in JavaScript.
+    const long = "x".repeat(60_000)
+    assert.deepStrictEqual(read(Array.from({ length: 10_000 }, () => long)), {
+      too_large: true,
+      bytes_max: resultMaxBytes
+    })
     assert.match(String(read("x".repeat(5_000_000))), /^x{60000}x*… \(5000000 characters\)$/)
   })
 })
@@ -215,6 +221,13 @@ describe("Sanitise.failure", () => {
     )
     const empty = Object.assign(new AggregateError([]), { code: "ECONNREFUSED" })
     assert.strictEqual(failure(new Error("it", { cause: empty })).message, "it: ECONNREFUSED")
+  })
+
+  it("says that nothing was said, rather than nothing", () => {
+    for (const silent of [new Error(), new Error(""), new AggregateError([]), {}, Object.create(null)]) {
+      assert.strictEqual(failure(silent).message, "no message")
+    }
+    assert.strictEqual(failure(new Error("", { cause: new Error("below") })).message, "below")
   })
 
   it("survives causes that turn in a circle, cannot be read, or are long", () => {

@@ -117,6 +117,15 @@ const completed = (value: unknown): Outcome => ({
   result: toResult(value)
 })
 
+/** Whatever is in the way of telling how a run ended, it has ended: left untold, its job would be held for ever. */
+const told = (ending: () => Ending) => (): Ending => {
+  try {
+    return ending()
+  } catch (error) {
+    return failed(Sanitise.failure(error))
+  }
+}
+
 const endingOfExit = (exit: Exit.Exit<unknown, unknown>): Ending => {
   if (Exit.isSuccess(exit)) {
     return endingOfValue(exit.value)
@@ -168,7 +177,8 @@ export const starter = (
   }
 
   return {
-    start: (handler, claim, job, end) => {
+    start: (handler, claim, job, ended) => {
+      const end = (ending: () => Ending) => ended(told(ending))
       const run = new RunContext(claim, job.attempts + 1, notes, inPostgres)
       try {
         const value = handler({

@@ -15,7 +15,26 @@ const batches = (world: World) =>
   world.calls.filter(({ operation }) => operation === "settle")
     .map((call) => call.arguments[0] as ReadonlyArray<Settlement>)
 
+/** Neither what it resolves to nor what that throws lets itself be looked at. */
+const unspeakable = () => {
+  const throwing = () => {
+    throw new Proxy({}, { getPrototypeOf: throwing, get: throwing })
+  }
+  return Promise.resolve(new Proxy({}, { get: (_, name) => name === "then" ? undefined : throwing() }))
+}
+
 describe("Settler", () => {
+  it.effect("a run whose ending cannot be told has failed, and its job is not held for ever", () =>
+    Effect.gen(function*() {
+      const world = yield* make()
+      const id = yield* world.submit("strange", { maxAttempts: 1 })
+      yield* world.start({ strange: unspeakable })
+      yield* pass(1_000)
+      const job = yield* world.job(id)
+      assert.strictEqual(job.state, "dead")
+      assert.strictEqual(job.errors.length, 1)
+    }))
+
   it.effect("an outcome whose answer was lost is sent again, and counted once on the job", () =>
     Effect.gen(function*() {
       const world = yield* make()
@@ -153,5 +172,5 @@ describe("Settler", () => {
       const running = (yield* world.store.counts).byState.running
       assert.isAtLeast(running, keptMax)
       assert.isAtMost(running, keptMax + roomMax + 100)
-    }), 60_000)
+    }), 180_000)
 })

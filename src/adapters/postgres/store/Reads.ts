@@ -2,8 +2,9 @@
  * Reading jobs.
  *
  * A page examines a bounded number of rows, so that no filter makes a list slow
- * on millions of rows: it may be short, and then its cursor goes on from where
- * it stopped. Which rows are walked depends on the state asked for: what is
+ * on millions of rows, and shows a bounded number of bytes, so that no list of
+ * large jobs fills the memory: it may be short, and then its cursor goes on from
+ * where it stopped. Which rows are walked depends on the state asked for: what is
  * rare has an index (`mark`), what runs is found through the leases, and
  * everything else is walked by id, newest first.
  */
@@ -20,6 +21,12 @@ import * as Tally from "./Tally.ts"
 
 /** Rows that one page looks at, beyond what its offset skips. */
 export const examineMax = 10_000
+
+/**
+ * Bytes of one page, of payloads as they came and all else as Postgres writes it; but always one job. As objects they
+ * are several times as much.
+ */
+export const pageBytesMax = 16 * 1_048_576
 
 const idMin = "00000000-0000-0000-0000-000000000000"
 
@@ -176,7 +183,7 @@ const getSql = `SELECT ${columns} FROM (SELECT DISTINCT id FROM unnest($1::uuid[
 /** Ids in descending order below $1, at most $2. Row comparisons walk the index of marks without statistics. */
 const walkOf = (wanted: JobState | undefined): string => {
   const marked = (value: number) =>
-    `(SELECT id, state, route FROM deadman.job
+    `(SELECT id, state, route, bytes FROM deadman.job
       WHERE (mark, id) < (${value}::smallint, $1::uuid) AND (mark, id) >= (${value}::smallint, '${idMin}'::uuid)
         AND mark IS NOT NULL
       ORDER BY mark DESC, id DESC LIMIT $2::int)`
@@ -184,18 +191,18 @@ const walkOf = (wanted: JobState | undefined): string => {
     case "failed":
       return marked(mark.failed)
     case "dead":
-      return `SELECT id, state, route FROM (${marked(mark.dead)} UNION ALL ${marked(mark.deadUnannounced)}) m
+      return `SELECT id, state, route, bytes FROM (${marked(mark.dead)} UNION ALL ${marked(mark.deadUnannounced)}) m
               ORDER BY id DESC LIMIT $2::int`
     case "running":
       // A lease names its jobs as long as it lives, some of which may be pruned by now.
-      return `SELECT x.id, j.state, j.route
+      return `SELECT x.id, j.state, j.route, j.bytes
               FROM (SELECT i.id FROM deadman.lease l CROSS JOIN LATERAL unnest(l.job_ids) i(id)
                     WHERE i.id < $1::uuid ORDER BY i.id DESC LIMIT $2::int) x
-              LEFT JOIN LATERAL (SELECT state, route FROM deadman.job WHERE id = x.id LIMIT 1) j ON true`
+              LEFT JOIN LATERAL (SELECT state, route, bytes FROM deadman.job WHERE id = x.id LIMIT 1) j ON true`
     case undefined:
     case "pending":
     case "completed":
-      return `SELECT id, state, route FROM deadman.job WHERE id < $1::uuid ORDER BY id DESC LIMIT $2::int`
+      return `SELECT id, state, route, bytes FROM deadman.job WHERE id < $1::uuid ORDER BY id DESC LIMIT $2::int`
   }
 }
 
@@ -223,17 +230,32 @@ const filtersOf = (request: ListRequest): { readonly where: string; readonly par
 
 /**
  * $3 limit, $4 offset. One job more than asked for says whether there is a next one. There is one row at least, which
- * carries `edge`: where the walk ended, if it ended before the last row without filling the page.
+ * carries `edge`: where the page goes on if it does not go on behind a full number of jobs, since the walk ended before
+ * the last row without filling the page, or the page was full of bytes.
  */
 const listSql = (wanted: JobState | undefined, where: string): string =>
   `WITH w AS MATERIALIZED (${walkOf(wanted)}),
-    m AS MATERIALIZED (SELECT w.id FROM w WHERE ${where} ORDER BY w.id DESC OFFSET $4::int LIMIT $3::int + 1)
+    m AS MATERIALIZED (
+      SELECT w.id, w.bytes FROM w WHERE ${where} ORDER BY w.id DESC OFFSET $4::int LIMIT $3::int + 1
+    ),
+    p AS MATERIALIZED (
+      SELECT b.id FROM (
+        SELECT m.id, row_number() OVER v AS n, sum(m.bytes + coalesce(g.bytes, 0)) OVER v AS total
+        FROM m LEFT JOIN LATERAL (
+          SELECT octet_length(q::text) AS bytes FROM deadman.journal q WHERE q.id = m.id LIMIT 1
+        ) g ON true
+        WINDOW v AS (ORDER BY m.id DESC)
+      ) b
+      WHERE b.n = 1 OR b.total <= ${pageBytesMax}
+    )
     SELECT e.edge, x.*
     FROM (
-      SELECT CASE WHEN (SELECT count(*) FROM m) <= $3::int
+      SELECT CASE WHEN (SELECT count(*) FROM p) < (SELECT count(*) FROM m)
+                  THEN (SELECT id FROM p ORDER BY id LIMIT 1)
+                  WHEN (SELECT count(*) FROM m) <= $3::int
                   THEN (SELECT id FROM w ORDER BY id DESC OFFSET $2::int - 1 LIMIT 1) END AS edge
     ) e
-    LEFT JOIN LATERAL (SELECT ${columns} FROM m ${wholeOf("m")}) x ON true
+    LEFT JOIN LATERAL (SELECT ${columns} FROM p ${wholeOf("p")}) x ON true
     ORDER BY x.id DESC`
 
 /** What `list` sends. */
