@@ -74,12 +74,21 @@ const oneLine = (text: string): string =>
   // oxlint-disable-next-line no-control-regex -- control characters are what must not reach a terminal
   text.replaceAll("\n", "\\n").replaceAll(/[\u0000-\u001f\u007f-\u009f\u2028\u2029]/g, "·")
 
+/** What JSON leaves as it is, and a terminal takes for a command or a reader for the end of a line. */
+const escaped = (line: string): string =>
+  line.replaceAll(
+    /[\u007f-\u009f\u2028\u2029]/g,
+    (character) => `\\u${character.charCodeAt(0).toString(16).padStart(4, "0")}`
+  )
+
 type Write = (line: string) => void
 
 const json = (write: Write) =>
   Logger.make((options) => {
     const { message, rest } = eventOf(options)
-    write(JSON.stringify({ at: options.date.toISOString(), level: options.logLevel.toLowerCase(), message, ...rest }))
+    write(escaped(
+      JSON.stringify({ at: options.date.toISOString(), level: options.logLevel.toLowerCase(), message, ...rest })
+    ))
   })
 
 const pretty = (write: Write) =>
