@@ -23,9 +23,9 @@ import { reclaimLaws } from "./JobStoreContractReclaim.ts"
 import { retentionLaws } from "./JobStoreContractRetention.ts"
 import { settleLaws } from "./JobStoreContractSettle.ts"
 import { submitLaws } from "./JobStoreContractSubmit.ts"
-
 import { termLaws } from "./JobStoreContractTerms.ts"
 import { uniqueLaws } from "./JobStoreContractUnique.ts"
+
 const parts = [
   submitLaws,
   keyLaws,

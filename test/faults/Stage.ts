@@ -3,24 +3,18 @@
  *
  * One arena serves a file. Processes belong to the test that started them, so that each test has a crew of its own.
  */
+import { PgClient } from "@effect/sql-pg"
 import { assert } from "@effect/vitest"
 import { Context, type Duration, Effect, Layer, Redacted, Scope } from "effect"
+import { SqlClient } from "effect/sql"
 import { createServer, type Server as HttpServer } from "node:http"
 import * as Arena from "../siege/Arena.ts"
-import * as ApiClient from "../support/ApiClient.ts"
+import type * as ApiClient from "../support/ApiClient.ts"
 import * as PostgresServer from "../support/PostgresServer.ts"
 import * as Processes from "../support/Processes.ts"
-
-import { PgClient } from "@effect/sql-pg"
-import { SqlClient } from "effect/sql"
+import * as Servers from "../support/Servers.ts"
 
 type Env = Readonly<Record<string, string>>
-
-export interface Server {
-  readonly program: Processes.Program
-  readonly port: number
-  readonly api: ApiClient.ApiClient
-}
 
 // oxlint-disable-next-line typescript/no-explicit-any -- tests read what they expect; a wrong shape fails the assertion
 type Body = any
@@ -41,22 +35,8 @@ const make = Effect.fnUntraced(function*(env: Env, settings: Env) {
       Effect.orDie
     )
 
-  const starting = Effect.fnUntraced(function*(more: Env = {}) {
-    const port = yield* Processes.freePort
-    const program = yield* Processes.start("server", {
-      ...base,
-      DEADMAN_PORT: String(port),
-      DEADMAN_WORKER_THREADS: "0",
-      ...more
-    })
-    return { program, port, api: ApiClient.make(port) } satisfies Server
-  })
-  const ready = ({ api, program }: Server, within: Duration.Input = "90 seconds") =>
-    Processes.eventually(
-      () => `the server is ready; it said:\n${program.output().slice(-3_000)}`,
-      Effect.map(api.send("GET", "/ready"), ({ status }) => status === 200),
-      within
-    )
+  const starting = (more: Env = {}) => Servers.start({ ...base, ...more })
+  const ready = (one: Servers.Server, within: Duration.Input = "90 seconds") => Servers.ready(one, within)
   const server = (more: Env = {}) => Effect.tap(starting(more), (one) => ready(one))
   /** One for all tests of the file that need no other. */
   const shared = yield* Effect.cached(Effect.provideService(server(), Scope.Scope, yield* Effect.scope))
@@ -155,7 +135,7 @@ const make = Effect.fnUntraced(function*(env: Env, settings: Env) {
       api,
       Array.from({ length: slots * 3 }, () => ({ type: "http", payload: { url: slow.url } }))
     )
-    yield* ended(ids, "40 seconds")
+    yield* ended(ids)
     yield* clean(ids)
     assert.strictEqual(slow.most, slots)
   })

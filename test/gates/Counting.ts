@@ -4,7 +4,7 @@
  * The Postgres is a server of its own, so that its counters are the test's, and writes no page images, whose number
  * would depend on when it last made a checkpoint.
  */
-import { Context, Effect, Layer, type Redacted } from "effect"
+import { Clock, Context, Effect, Layer, type Redacted } from "effect"
 import * as Database from "../../src/adapters/postgres/Database.ts"
 import * as DelayedJobsPostgres from "../../src/adapters/postgres/DelayedJobsPostgres.ts"
 import * as JobStorePostgres from "../../src/adapters/postgres/JobStorePostgres.ts"
@@ -13,8 +13,7 @@ import * as Migrations from "../../src/adapters/postgres/Migrations.ts"
 import * as QueuesPostgres from "../../src/adapters/postgres/QueuesPostgres.ts"
 import * as SessionsPostgres from "../../src/adapters/postgres/SessionsPostgres.ts"
 import * as TransportPostgres from "../../src/adapters/postgres/TransportPostgres.ts"
-import * as Backoff from "../../src/domain/Backoff.ts"
-import { attemptDefault, JobType, queueDefault } from "../../src/domain/Job.ts"
+import { JobType } from "../../src/domain/Job.ts"
 import { JobStore } from "../../src/ports/JobStore.ts"
 import { type JobDraft, Submitter } from "../../src/ports/Submitter.ts"
 import * as Loops from "../../src/programs/process/Loops.ts"
@@ -24,6 +23,7 @@ import * as Handlers from "../../src/programs/worker/Handlers.ts"
 import * as WorkerConfig from "../../src/programs/worker/WorkerConfig.ts"
 import * as WorkerPool from "../../src/programs/worker/WorkerPool.ts"
 import { eventually } from "../support/Eventually.ts"
+import * as Jobs from "../support/Jobs.ts"
 import * as PostgresServer from "../support/PostgresServer.ts"
 
 /** Statements sent, by what they do. */
@@ -98,19 +98,11 @@ export const ports = (options: { readonly queued: boolean } = { queued: false })
 
 const type = JobType.make("gate")
 
-export const draft = (n: number): JobDraft => ({
-  type,
-  queue: queueDefault,
-  payload: JSON.stringify({ id: n, to: `user${n}@example.com`, kind: "noop", note: "x".repeat(40) }),
-  priority: 0,
-  maxAttempts: attemptDefault,
-  backoff: Backoff.defaults,
-  timeoutMs: null,
-  runAtMs: null,
-  tags: [],
-  key: null,
-  resubmittedFrom: null
-})
+export const draft = (n: number): JobDraft =>
+  Jobs.draft({
+    type,
+    payload: JSON.stringify({ id: n, to: `user${n}@example.com`, kind: "noop", note: "x".repeat(40) })
+  })
 
 /** So many submitters, each of so many jobs, one after the other. */
 export const submit = (submitters: number, each: number) =>
@@ -149,7 +141,7 @@ export const work = (
     ).pipe(Effect.provide(pool))
   })
 
-/** What a worker sends that has worked off everything, in so many seconds. */
+/** What a worker sends that has worked off everything, in so many seconds or however long that was on this machine. */
 export const idle = (seconds: number) =>
   Effect.gen(function*() {
     const counter = yield* Counter
@@ -166,8 +158,10 @@ export const idle = (seconds: number) =>
       // Its ending is told with the next look.
       yield* Effect.sleep("2 seconds")
       const before = { ...counter }
+      const fromMs = yield* Clock.currentTimeMillis
       yield* Effect.sleep(`${seconds} seconds`)
       return {
+        seconds: ((yield* Clock.currentTimeMillis) - fromMs) / 1_000,
         submit: counter.submit - before.submit,
         claim: counter.claim - before.claim,
         settle: counter.settle - before.settle,

@@ -5,11 +5,12 @@
 import { PgClient } from "@effect/sql-pg"
 import { Clock, Context, type Duration, Effect, Redacted, Scope } from "effect"
 import { SqlClient } from "effect/sql"
-import * as ApiClient from "../support/ApiClient.ts"
+import type * as ApiClient from "../support/ApiClient.ts"
 import * as KafkaServer from "../support/KafkaServer.ts"
 import * as PostgresServer from "../support/PostgresServer.ts"
 import * as Processes from "../support/Processes.ts"
 import * as RedisServer from "../support/RedisServer.ts"
+import * as Servers from "../support/Servers.ts"
 
 /** What stands beside Postgres. */
 export const Profile = Context.Reference<"postgres" | "scale">("deadman/test/siege/Profile", {
@@ -50,22 +51,7 @@ export const make = Effect.fn("Arena.make")(function*(options: {
     ...options.env
   }
   const server: Arena["server"] = (env = {}) =>
-    Effect.gen(function*() {
-      const port = yield* Processes.freePort
-      const program = yield* Processes.start("server", {
-        ...base,
-        DEADMAN_PORT: String(port),
-        DEADMAN_WORKER_THREADS: "0",
-        ...env
-      })
-      const api = ApiClient.make(port)
-      yield* Processes.eventually(
-        () => `the server is ready; it said:\n${program.output().slice(-3_000)}`,
-        Effect.map(api.send("GET", "/ready"), ({ status }) => status === 200),
-        "60 seconds"
-      )
-      return { program, api }
-    }).pipe(Effect.provideService(Scope.Scope, scope))
+    Servers.started({ ...base, ...env }).pipe(Effect.provideService(Scope.Scope, scope))
   const worker: Arena["worker"] = (name, env = {}) =>
     Processes.start("worker", {
       ...base,

@@ -8,8 +8,8 @@ import { Console, type Duration, Effect } from "effect"
 import { existsSync, mkdtempSync, rmSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
-import * as ApiClient from "../support/ApiClient.ts"
 import * as Processes from "../support/Processes.ts"
+import * as Servers from "../support/Servers.ts"
 
 let passed = 0
 const failures: Array<string> = []
@@ -30,16 +30,8 @@ const folder = Effect.acquireRelease(
 
 const main = Effect.gen(function*() {
   const dataDir = yield* folder
-  const port = yield* Processes.freePort
   const env = { DEADMAN_DATA_DIR: join(dataDir, "data"), DEADMAN_LEASE_MS: "2000", DEADMAN_DRAIN_MS: "3000" }
-  const server = yield* Processes.start("server", {
-    ...env,
-    DEADMAN_PORT: String(port),
-    DEADMAN_WORKER_THREADS: "0"
-  })
-  const api = ApiClient.make(port)
-  const ready = Effect.map(api.send("GET", "/ready"), ({ status }) => status === 200)
-  yield* Processes.eventually(() => `the server is ready: ${server.output()}`, ready, "90 seconds")
+  const { api, program: server } = yield* Servers.started(env, "90 seconds")
   const metricsPort = yield* Processes.freePort
   const workerEnv = {
     ...env,
@@ -53,7 +45,7 @@ const main = Effect.gen(function*() {
   })
 
   const get = (id: string) => Effect.map(api.send("GET", `/jobs/${id}`), ({ body }) => body)
-  const reaches = (id: string, state: string, within: Duration.Input = "20 seconds") =>
+  const reaches = (id: string, state: string, within: Duration.Input = "60 seconds") =>
     Effect.andThen(
       Effect.ignore(
         Processes.eventually(`${id} is ${state}`, Effect.map(get(id), (job) => job.state === state), within)
@@ -183,7 +175,7 @@ const main = Effect.gen(function*() {
   const held = yield* reaches(victim.body.id, "running")
   const [killed, survivor] = String(held.worker).startsWith("first-") ? [first, second] : [second, first]
   yield* killed.signal("SIGKILL")
-  const rescued = yield* reaches(victim.body.id, "completed", "40 seconds")
+  const rescued = yield* reaches(victim.body.id, "completed")
   yield* check("a killed worker's job completes elsewhere", rescued.state === "completed", rescued)
   yield* check(
     "no attempt charged; the loss, the second delivery and their evidence shown",
@@ -198,7 +190,7 @@ const main = Effect.gen(function*() {
   yield* Effect.ignore(Processes.eventually(
     "the reclaim is counted",
     Effect.map(api.send("GET", "/stats"), ({ body }) => body.counters.reclaimed >= 1),
-    "15 seconds"
+    "60 seconds"
   ))
   yield* check("counters count the reclaim", (yield* api.send("GET", "/stats")).body.counters.reclaimed >= 1)
   const metrics = yield* api.send("GET", "/metrics")

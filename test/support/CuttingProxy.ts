@@ -3,7 +3,8 @@
  * takes effect, and then the connection is gone.
  */
 import { Effect, type Scope } from "effect"
-import { connect, createServer, type Server, type Socket } from "node:net"
+import { connect, type Socket } from "node:net"
+import * as Loopback from "./Loopback.ts"
 
 export interface CuttingProxy {
   readonly port: number
@@ -52,22 +53,9 @@ export const make = (target: { readonly port: number }): Effect.Effect<CuttingPr
         socket.on("close", end)
       }
     }
-    const listening = yield* Effect.acquireRelease(
-      Effect.callback<Server>((resume) => {
-        const server = createServer(serve)
-        server.listen(0, "127.0.0.1", () => resume(Effect.succeed(server)))
-      }),
-      (server) =>
-        Effect.sync(() => {
-          server.close()
-          for (const socket of sockets) {
-            socket.destroy()
-          }
-        })
-    )
-    const address = listening.address()
+    const port = yield* Loopback.listen(serve, () => sockets.forEach((socket) => socket.destroy()))
     return {
-      port: typeof address === "object" && address !== null ? address.port : 0,
+      port,
       loseAnswers: (n, passing = 0) =>
         Effect.sync(() => {
           toLose += n

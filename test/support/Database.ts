@@ -9,7 +9,7 @@ import { PgClient } from "@effect/sql-pg"
 import { Config, Effect, Redacted, type Scope } from "effect"
 import { SqlClient, type SqlError } from "effect/sql"
 import { randomBytes } from "node:crypto"
-import { live } from "./PostgresServer.ts"
+import { live } from "./Eventually.ts"
 
 export interface Database {
   readonly name: string

@@ -6,7 +6,6 @@ import * as SchedulesMemory from "../../src/adapters/memory/SchedulesMemory.ts"
 import type { NewJob } from "../../src/domain/Job.ts"
 import { JobStore, JobStoreUnavailable } from "../../src/ports/JobStore.ts"
 import { Queues, QueuesUnavailable } from "../../src/ports/Queues.ts"
-
 import { Schedules, SchedulesUnavailable } from "../../src/ports/Schedules.ts"
 
 /** `lost`: what is sent takes effect, and the answer does not arrive. */
@@ -20,16 +19,12 @@ export class Faults extends Context.Service<Faults, {
   readonly submits: Array<ReadonlyArray<NewJob>>
 }>()("deadman/test/support/FaultyStore/Faults") {}
 
-const away = new JobStoreUnavailable({
-  operation: "any",
-  cause: new Error("SELECT secret FROM postgres://user:password@db/jobs")
-})
+/** What no caller may be shown. */
+const secret = new Error("SELECT secret FROM postgres://user:password@db/jobs")
 
-const makeQueues = Effect.gen(function*() {
-  const queues = yield* Queues
-  const faults = yield* Faults
-  const away = new QueuesUnavailable({ operation: "put", cause: new Error("SELECT secret FROM jobs") })
-  const faulty = <A, E>(effect: Effect.Effect<A, E>): Effect.Effect<A, E | QueuesUnavailable> =>
+/** Puts the fault that is switched on before what is asked. */
+const faultyBy =
+  <Away>(faults: Faults["Service"], away: Away) => <A, E>(effect: Effect.Effect<A, E>): Effect.Effect<A, E | Away> =>
     Effect.suspend(() => {
       switch (faults.fault) {
         case "none":
@@ -42,6 +37,10 @@ const makeQueues = Effect.gen(function*() {
           return Effect.andThen(effect, Effect.fail(away))
       }
     })
+
+const makeQueues = Effect.gen(function*() {
+  const queues = yield* Queues
+  const faulty = faultyBy(yield* Faults, new QueuesUnavailable({ operation: "put", cause: secret }))
   return Queues.of({
     ...queues,
     list: (request) => faulty(queues.list(request)),
@@ -52,21 +51,7 @@ const makeQueues = Effect.gen(function*() {
 
 const makeSchedules = Effect.gen(function*() {
   const schedules = yield* Schedules
-  const faults = yield* Faults
-  const away = new SchedulesUnavailable({ operation: "put", cause: new Error("SELECT secret FROM jobs") })
-  const faulty = <A, E>(effect: Effect.Effect<A, E>): Effect.Effect<A, E | SchedulesUnavailable> =>
-    Effect.suspend(() => {
-      switch (faults.fault) {
-        case "none":
-          return effect
-        case "away":
-          return Effect.fail(away)
-        case "hanging":
-          return Effect.never
-        case "lost":
-          return Effect.andThen(effect, Effect.fail(away))
-      }
-    })
+  const faulty = faultyBy(yield* Faults, new SchedulesUnavailable({ operation: "put", cause: secret }))
   return Schedules.of({
     ...schedules,
     put: (schedule) => faulty(schedules.put(schedule)),
@@ -82,19 +67,7 @@ const makeSchedules = Effect.gen(function*() {
 const make = Effect.gen(function*() {
   const store = yield* JobStore
   const faults = yield* Faults
-  const faulty = <A>(effect: Effect.Effect<A, JobStoreUnavailable>): Effect.Effect<A, JobStoreUnavailable> =>
-    Effect.suspend(() => {
-      switch (faults.fault) {
-        case "none":
-          return effect
-        case "away":
-          return Effect.fail(away)
-        case "hanging":
-          return Effect.never
-        case "lost":
-          return Effect.andThen(effect, Effect.fail(away))
-      }
-    })
+  const faulty = faultyBy(faults, new JobStoreUnavailable({ operation: "any", cause: secret }))
   return JobStore.of({
     ...store,
     submit: (jobs, options) => {

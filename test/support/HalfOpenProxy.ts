@@ -3,7 +3,8 @@
  * no connection is closed. To both ends it looks as if nothing happened.
  */
 import { Effect, type Scope } from "effect"
-import { connect, createServer, type Server, type Socket } from "node:net"
+import { connect, type Socket } from "node:net"
+import * as Loopback from "./Loopback.ts"
 
 export interface HalfOpenProxy {
   readonly port: number
@@ -45,24 +46,15 @@ export const make = (target: { readonly port: number }): Effect.Effect<HalfOpenP
       forward(client, server)
       forward(server, client)
     }
-    const listening = yield* Effect.acquireRelease(
-      Effect.callback<Server>((resume) => {
-        const server = createServer(serve)
-        server.listen(0, "127.0.0.1", () => resume(Effect.succeed(server)))
-      }),
-      (server) =>
-        Effect.sync(() => {
-          server.close()
-          for (const sockets of pairs.values()) {
-            for (const socket of sockets) {
-              socket.destroy()
-            }
-          }
-        })
-    )
-    const address = listening.address()
+    const port = yield* Loopback.listen(serve, () => {
+      for (const sockets of pairs.values()) {
+        for (const socket of sockets) {
+          socket.destroy()
+        }
+      }
+    })
     return {
-      port: typeof address === "object" && address !== null ? address.port : 0,
+      port,
       halfOpen: Effect.sync(() => {
         for (const pair of pairs.keys()) {
           pair.silent = true

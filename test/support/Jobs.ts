@@ -2,8 +2,9 @@
 import { Clock, Effect } from "effect"
 import * as Backoff from "../../src/domain/Backoff.ts"
 import { LeaseId } from "../../src/domain/Claim.ts"
-import { JobType, type NewJob, Queue, queueDefault } from "../../src/domain/Job.ts"
+import { attemptDefault, JobType, type NewJob, Queue, queueDefault } from "../../src/domain/Job.ts"
 import * as JobId from "../../src/domain/JobId.ts"
+import type { JobDraft } from "../../src/ports/Submitter.ts"
 
 const drawn = Effect.sync(() => crypto.randomUUID())
 
@@ -16,23 +17,24 @@ export const freshType = Effect.map(drawn, (uuid) => JobType.make(`t-${uuid}`))
 export const freshQueue = Effect.map(drawn, (uuid) => Queue.make(`q-${uuid}`))
 export const freshKey = Effect.map(drawn, (uuid) => `k-${uuid}`)
 
+/** A job of which nothing is said but its type: due now, in the default queue. */
+export const draft = (change: Partial<JobDraft> & Pick<JobDraft, "type">): JobDraft => ({
+  queue: queueDefault,
+  payload: "null",
+  priority: 0,
+  maxAttempts: attemptDefault,
+  backoff: Backoff.defaults,
+  timeoutMs: null,
+  runAtMs: null,
+  tags: [],
+  key: null,
+  resubmittedFrom: null,
+  ...change
+})
+
 /** A job of a type of its own, due now. */
 export const job = Effect.fnUntraced(function*(change: Partial<NewJob> = {}) {
-  const made: NewJob = {
-    id: yield* freshId,
-    type: yield* freshType,
-    queue: queueDefault,
-    payload: "null",
-    priority: 0,
-    maxAttempts: 10,
-    backoff: Backoff.defaults,
-    timeoutMs: null,
-    runAtMs: null,
-    tags: [],
-    key: null,
-    resubmittedFrom: null,
-    ...change
-  }
+  const made: NewJob = { id: yield* freshId, ...draft({ type: yield* freshType, ...change }) }
   return made
 })
 

@@ -1,20 +1,19 @@
 /**
  * A Postgres of a test's own, in a temporary folder, to be frozen, killed and started again with real signals.
  *
- * Nothing of it outlives the test, however that ends: a guard waits for the end of a pipe from this process, which
- * comes even when this process is killed, and then stops the server and deletes the folder.
+ * Nothing of it outlives the test, however that ends: a guard then stops the server and deletes the folder.
  */
-import { Clock, Effect, Option, type Redacted, References, type Scope } from "effect"
-import { TestClock } from "effect/testing"
-import { spawn, spawnSync } from "node:child_process"
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs"
-import { tmpdir } from "node:os"
+import { Effect, Option, type Redacted, References, type Scope } from "effect"
+import { spawnSync } from "node:child_process"
+import { writeFileSync } from "node:fs"
 import { join } from "node:path"
 import * as Cluster from "../../src/adapters/embedded/Cluster.ts"
 import * as EmbeddedPostgres from "../../src/adapters/embedded/EmbeddedPostgres.ts"
 import { type EmbeddedPostgresFailed } from "../../src/adapters/embedded/EmbeddedPostgresFailed.ts"
 import * as Postmaster from "../../src/adapters/embedded/Postmaster.ts"
+import { live } from "./Eventually.ts"
 import { freePort } from "./FreePort.ts"
+import * as GuardedFolder from "./GuardedFolder.ts"
 
 export interface PostgresServer {
   /** Stays the same over every stop and start. */
@@ -35,35 +34,12 @@ export interface PostgresServer {
   readonly restart: Effect.Effect<void, EmbeddedPostgresFailed>
 }
 
-/** A server is as slow as it is, whatever the clock of the test says. */
-export const live = <A, E, R>(effect: Effect.Effect<A, E, R>): Effect.Effect<A, E, R> =>
-  Effect.flatMap(Clock.Clock, (clock) => "withLive" in clock ? TestClock.withLive(effect) : effect)
-
 const guardScript = `
-cat > /dev/null
 if read -r pid < "$1/postgres/data/postmaster.pid" && ps -ww -o args= -p "$pid" | grep -q cluster_name=deadman-; then
   kill -QUIT "$pid" && kill -CONT "$pid"
   for i in 1 2 3 4 5 6 7 8 9 10; do kill -0 "$pid" && sleep 1; done
 fi
 rm -rf "$1"`
-
-const temporaryFolder = Effect.acquireRelease(
-  Effect.sync(() => {
-    const folder = mkdtempSync(join(tmpdir(), "deadman-test-"))
-    const guard = spawn("sh", ["-c", guardScript, "sh", folder], {
-      stdio: ["pipe", "ignore", "ignore"],
-      // Ctrl-C goes to our whole group, and the guard is what must survive it.
-      detached: true
-    })
-    guard.unref()
-    return { folder, guard }
-  }),
-  ({ folder, guard }) =>
-    Effect.sync(() => {
-      rmSync(folder, { recursive: true, force: true })
-      guard.stdin.destroy()
-    })
-)
 
 const processesOf = (postmaster: number): ReadonlyArray<number> => {
   const { stdout } = spawnSync("ps", ["-A", "-o", "pid=,ppid="], { encoding: "utf8" })
@@ -76,7 +52,7 @@ const processesOf = (postmaster: number): ReadonlyArray<number> => {
 const make = Effect.fn("PostgresServer.make")(function*(options: {
   readonly settings?: Readonly<Record<string, string>> | undefined
 }): Effect.fn.Return<PostgresServer, EmbeddedPostgresFailed, Scope.Scope> {
-  const { folder } = yield* temporaryFolder
+  const folder = yield* GuardedFolder.make("deadman-test-", guardScript)
   // One that no other Postgres draws while this one is stopped.
   writeFileSync(join(folder, "port"), `${yield* freePort}\n`)
   const cluster = yield* EmbeddedPostgres.open({ dataDir: join(folder, "."), settings: options.settings })

@@ -4,7 +4,7 @@
  * A process belongs to the scope that started it: what is left of it when the
  * scope closes is killed, by its pid, whatever happened to the test.
  */
-import { Duration, Effect, Schema } from "effect"
+import { Clock, Duration, Effect, Schema } from "effect"
 import { type ChildProcess, spawn } from "node:child_process"
 import { fileURLToPath } from "node:url"
 import { freePort } from "./FreePort.ts"
@@ -31,38 +31,46 @@ export interface Program {
 
 const outputMax = 2_000_000
 
-/** Starts `node dist/<name>.js` with `env` on top of a clean environment. */
-export const start = Effect.fn("Processes.start")(function*(
-  name: "server" | "worker" | "load",
-  env: Readonly<Record<string, string>>,
-  args: ReadonlyArray<string> = []
+/** The exit code, or the signal that ended it. */
+const exitOf = (child: ChildProcess): Promise<number | NodeJS.Signals> =>
+  new Promise((resolve) => {
+    child.on("exit", (code, signal) => resolve(code ?? signal ?? 0))
+    child.on("error", () => resolve(-1))
+  })
+
+/** Starts `command` in the project's folder, with `env` on top of a clean environment. */
+export const run = Effect.fn("Processes.run")(function*(
+  command: string,
+  args: ReadonlyArray<string>,
+  env: Readonly<Record<string, string>>
 ) {
-  const child = yield* Effect.acquireRelease(
-    Effect.sync((): ChildProcess =>
-      spawn(process.execPath, [`dist/${name}.js`, ...args], {
+  const { child, exited } = yield* Effect.acquireRelease(
+    Effect.sync(() => {
+      const child: ChildProcess = spawn(command, args, {
         cwd: root,
-        env: { PATH: process.env["PATH"] ?? "", HOME: process.env["HOME"] ?? "", DEADMAN_LOG_FORMAT: "json", ...env },
+        env: { PATH: process.env["PATH"] ?? "", HOME: process.env["HOME"] ?? "", ...env },
         stdio: ["ignore", "pipe", "pipe"]
       })
-    ),
-    (child) =>
+      return { child, exited: exitOf(child) }
+    }),
+    ({ child, exited }) =>
       Effect.sync(() => {
         if (child.exitCode === null && child.signalCode === null) {
           child.kill("SIGCONT")
           child.kill("SIGKILL")
         }
-      })
+      }).pipe(
+        // What comes next has the machine, and the database, to itself.
+        Effect.andThen(Effect.timeoutOption(Effect.promise(() => exited), "20 seconds"))
+      )
   )
   let output = ""
-  const keep = (chunk: Buffer) => {
+  const keep = (chunk: Buffer | string) => {
     output = (output + chunk.toString()).slice(-outputMax)
   }
   child.stdout?.on("data", keep)
   child.stderr?.on("data", keep)
-  const exited = new Promise<number | NodeJS.Signals>((resolve) => {
-    child.on("exit", (code, signal) => resolve(code ?? signal ?? 0))
-    child.on("error", () => resolve(-1))
-  })
+  child.on("error", (error) => keep(`${error.message}: the tests need ${command}\n`))
   const program: Program = {
     pid: child.pid ?? -1,
     signal: (signal) => Effect.sync(() => void child.kill(signal)),
@@ -72,7 +80,9 @@ export const start = Effect.fn("Processes.start")(function*(
           duration: within,
           orElse: () =>
             Effect.fail(
-              new ProgramFailed({ message: `${name} did not exit in time; it said:\n${output.slice(-3_000)}` })
+              new ProgramFailed({
+                message: `${args.join(" ")} did not exit in time; it said:\n${output.slice(-3_000)}`
+              })
             )
         })
       ),
@@ -82,6 +92,13 @@ export const start = Effect.fn("Processes.start")(function*(
   }
   return program
 })
+
+/** Starts `node dist/<name>.js`. */
+export const start = (
+  name: "server" | "worker" | "load",
+  env: Readonly<Record<string, string>>,
+  args: ReadonlyArray<string> = []
+) => run(process.execPath, [`dist/${name}.js`, ...args], { DEADMAN_LOG_FORMAT: "json", ...env })
 
 /** Milliseconds of CPU of a process of ours. */
 export const cpuOf = (pid: number): Effect.Effect<number> =>
@@ -93,6 +110,11 @@ export const cpuOf = (pid: number): Effect.Effect<number> =>
     })
   )
 
+/** Asked so often at least: a bound that ends while this very process stands still says nothing of what it waits for. */
+const asksMin = 10
+/** How long one answer may take, also when the bound is nearly over. */
+const answerMs = 2_000
+
 /** Waits until `ready` holds, asking every `every`; fails with `what` after `within`. */
 export const eventually = <E, R>(
   what: string | (() => string),
@@ -101,18 +123,20 @@ export const eventually = <E, R>(
   every: Duration.Input = "50 millis"
 ): Effect.Effect<void, ProgramFailed, R> =>
   Effect.gen(function*() {
-    while (!(yield* ready.pipe(Effect.catchCause(() => Effect.succeed(false))))) {
+    const until = (yield* Clock.currentTimeMillis) + Duration.toMillis(Duration.fromInputUnsafe(within))
+    for (let asks = 1;; asks++) {
+      const leftMs = until - (yield* Clock.currentTimeMillis)
+      const holds = yield* ready.pipe(
+        Effect.catchCause(() => Effect.succeed(false)),
+        Effect.timeoutOrElse({ duration: Math.max(answerMs, leftMs), orElse: () => Effect.succeed(false) })
+      )
+      if (holds) return
+      if (asks >= asksMin && (yield* Clock.currentTimeMillis) > until) {
+        return yield* new ProgramFailed({
+          message: `did not come true within ${Duration.format(Duration.fromInputUnsafe(within))}: ` +
+            (typeof what === "string" ? what : what())
+        })
+      }
       yield* Effect.sleep(every)
     }
-  }).pipe(
-    Effect.timeoutOrElse({
-      duration: within,
-      orElse: () =>
-        Effect.fail(
-          new ProgramFailed({
-            message: `did not come true within ${Duration.format(Duration.fromInputUnsafe(within))}: ` +
-              (typeof what === "string" ? what : what())
-          })
-        )
-    })
-  )
+  })

@@ -1,19 +1,15 @@
 /**
  * What the servers of a test have in common: a temporary folder, and real signals to the process in it.
  *
- * Nothing of them outlives the test, however that ends: a guard waits for the end of a pipe from this process, which
- * comes even when this process is killed, and then kills the server and deletes the folder. It looks at the start
- * time first, so that a pid that was given away in between is left alone.
+ * Nothing of them outlives the test, however that ends: a guard then kills the server and deletes the folder. It looks
+ * at the start time first, so that a pid that was given away in between is left alone.
  */
 import { Effect, type Option, type Scope } from "effect"
-import { spawn } from "node:child_process"
-import { mkdtempSync, rmSync } from "node:fs"
-import { tmpdir } from "node:os"
-import { join } from "node:path"
 import * as Daemon from "../../deploy/services/Daemon.ts"
 import { ServiceFailed } from "../../deploy/services/ServiceFailed.ts"
 import { live } from "./Eventually.ts"
 import { freePort } from "./FreePort.ts"
+import * as GuardedFolder from "./GuardedFolder.ts"
 
 export { freePort, ServiceFailed }
 
@@ -32,7 +28,6 @@ export interface Signals {
 }
 
 const guardScript = `
-cat > /dev/null
 if read -r record < "$1/process.json" || [ -n "$record" ]; then
   pid=\${record#*'"pid":'}; pid=\${pid%%,*}
   started=\${record#*'"started":"'}; started=\${started%%'"'*}
@@ -45,24 +40,9 @@ rm -rf "$1"; sleep 1; rm -rf "$1"`
 /** The folder of one server, which is killed when the scope ends. */
 export const place = (name: string): Effect.Effect<Daemon.Place, never, Scope.Scope> =>
   Effect.acquireRelease(
-    Effect.sync(() => {
-      const folder = mkdtempSync(join(tmpdir(), `deadman-test-${name}-`))
-      const guard = spawn("sh", ["-c", guardScript, "sh", folder], {
-        stdio: ["pipe", "ignore", "ignore"],
-        // Ctrl-C goes to our whole group, and the guard is what must survive it.
-        detached: true
-      })
-      guard.unref()
-      return { place: { name, folder }, guard }
-    }),
-    ({ guard, place }) =>
-      Effect.orDie(live(Daemon.kill(place))).pipe(
-        Effect.ensuring(Effect.sync(() => {
-          rmSync(place.folder, { recursive: true, force: true, maxRetries: 3 })
-          guard.stdin.destroy()
-        }))
-      )
-  ).pipe(Effect.map(({ place }) => place))
+    Effect.map(GuardedFolder.make(`deadman-test-${name}-`, guardScript), (folder): Daemon.Place => ({ name, folder })),
+    (place) => Effect.orDie(live(Daemon.kill(place)))
+  )
 
 export const signals = (place: Daemon.Place): Signals => ({
   folder: place.folder,

@@ -7,15 +7,16 @@ import { existsSync } from "node:fs"
 import { fileURLToPath } from "node:url"
 import * as Database from "../../support/Database.ts"
 import * as Members from "../../support/EmbeddedMembers.ts"
+import { live } from "../../support/Eventually.ts"
 import * as PostgresServer from "../../support/PostgresServer.ts"
 
 const query = (url: Redacted.Redacted, statement: string) => Members.query(Redacted.value(url), statement)
 
-describe("PostgresServer", { timeout: 120_000 }, () => {
+describe("PostgresServer", { timeout: 300_000 }, () => {
   it.effect("a frozen server answers nothing until it is thawed, whatever the test's clock says", () =>
     Effect.gen(function*() {
       const server = yield* PostgresServer.start()
-      yield* PostgresServer.live(
+      yield* live(
         Effect.gen(function*() {
           const sql = yield* SqlClient.SqlClient
           yield* sql`SELECT 1`

@@ -5,46 +5,8 @@ import { createServer, type IncomingMessage, type ServerResponse } from "node:ht
 import { type Code, codes } from "../../../src/adapters/http/ApiError.ts"
 import * as Client from "../../../src/adapters/http/Client.ts"
 import type * as ClientError from "../../../src/adapters/http/ClientError.ts"
+import { job } from "../../support/ApiJobs.ts"
 import { freePort } from "../../support/Processes.ts"
-
-const job = {
-  id: "j1",
-  type: "mail",
-  queue: "default",
-  priority: 0,
-  state: "pending",
-  payload: null,
-  tags: [],
-  attempts: 0,
-  max_attempts: 10,
-  backoff: { kind: "fixed", delay_ms: 5 },
-  timeout_ms: null,
-  start_by_ms: null,
-  retain_ms: null,
-  unique: null,
-  schedule: null,
-  tick_ms: null,
-  progress: null,
-  logs: [],
-  logs_omitted: 0,
-  run_at_ms: 1,
-  created_at_ms: 1,
-  started_at_ms: null,
-  finished_at_ms: null,
-  worker: null,
-  epoch: 0,
-  deliveries: 0,
-  lease_losses: 0,
-  stale_writes: 0,
-  reason: null,
-  result: null,
-  errors: [],
-  errors_omitted: 0,
-  events: [],
-  events_omitted: 0,
-  resubmitted_from: null,
-  resubmitted_as: null
-}
 
 interface Seen {
   readonly method: string
@@ -106,7 +68,7 @@ const against = Effect.fnUntraced(function*(...parts: ReadonlyArray<Part>) {
   return { seen, url, client: yield* clientOf({ url, token: "secret-token" }) }
 })
 
-it.layer(Layer.empty, { excludeTestServices: true, timeout: "30 seconds" })("the client", (it) => {
+it.layer(Layer.empty, { excludeTestServices: true, timeout: "2 minutes" })("the client", (it) => {
   it.effect("repeats a submit whose answer was lost, under the key that it drew", () =>
     Effect.gen(function*() {
       const { client, seen } = yield* against(lost, json(200, job, { "idempotent-replayed": "true" }))

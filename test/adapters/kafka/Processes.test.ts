@@ -1,10 +1,10 @@
 /** The built programs over a Kafka of their own: what they say, and workers that are killed. */
 import { assert, it } from "@effect/vitest"
 import { Clock, Effect, Redacted } from "effect"
-import * as ApiClient from "../../support/ApiClient.ts"
 import { freshDatabase } from "../../support/Database.ts"
 import * as KafkaServer from "../../support/KafkaServer.ts"
 import * as Processes from "../../support/Processes.ts"
+import * as Servers from "../../support/Servers.ts"
 import * as TestServers from "../../support/TestServers.ts"
 
 const leaseMs = 1_000
@@ -20,17 +20,7 @@ TestServers.describeWithKafka("processes over Kafka", () => {
           DEADMAN_KAFKA_BROKERS: brokers,
           DEADMAN_LEASE_MS: String(leaseMs)
         }
-        const port = yield* Processes.freePort
-        const server = yield* Processes.start("server", {
-          ...env,
-          DEADMAN_PORT: String(port),
-          DEADMAN_WORKER_THREADS: "0"
-        })
-        const api = ApiClient.make(port)
-        yield* Processes.eventually(
-          () => `the server is ready; it said:\n${server.output().slice(-2_000)}`,
-          Effect.map(api.send("GET", "/ready"), ({ status }) => status === 200)
-        )
+        const { api, program: server } = yield* Servers.started(env)
         const { body: stats } = yield* api.send("GET", "/stats")
         assert.strictEqual(stats.profile, "scale")
         assert.include(JSON.stringify(stats.adapters), "Kafka")
@@ -57,7 +47,7 @@ TestServers.describeWithKafka("processes over Kafka", () => {
           "its jobs run elsewhere",
           Effect.map(Effect.forEach(held, job), (jobs) =>
             jobs.every(({ deliveries, state }) => Number(deliveries) === 2 && state === "running")),
-          "20 seconds"
+          "60 seconds"
         )
         // A lease and 2 s, and a job of the backlog until a slot is free; twice, since the jobs follow each other.
         const again = yield* Effect.forEach(held, job)
@@ -72,7 +62,7 @@ TestServers.describeWithKafka("processes over Kafka", () => {
         yield* Processes.eventually(
           "all are done",
           Effect.map(Effect.forEach(backlog, job), (jobs) => jobs.every(({ state }) => state === "completed")),
-          "40 seconds"
+          "60 seconds"
         )
         const runs = yield* Effect.forEach(backlog, job)
         assert.isTrue(runs.every(({ deliveries, lease_losses }) => Number(deliveries) <= 1 + Number(lease_losses)))

@@ -1,32 +1,19 @@
 import { Effect, Layer } from "effect"
 import * as GuardedEffectsMemory from "../../../src/adapters/memory/GuardedEffectsMemory.ts"
 import * as JobStoreMemory from "../../../src/adapters/memory/JobStoreMemory.ts"
-import * as Backoff from "../../../src/domain/Backoff.ts"
 import { type Claim, Epoch } from "../../../src/domain/Claim.ts"
-import { JobType, queueDefault } from "../../../src/domain/Job.ts"
+import { JobType } from "../../../src/domain/Job.ts"
 import { JobStore } from "../../../src/ports/JobStore.ts"
 import * as GuardedEffectsContract from "../../contracts/GuardedEffectsContract.ts"
 import * as Ids from "../../support/Ids.ts"
+import * as Jobs from "../../support/Jobs.ts"
 
 const type = JobType.make("noop")
 
 const claim = Effect.gen(function*() {
   const store = yield* JobStore
   const [id, lease] = [Ids.jobId(), Ids.leaseId()]
-  yield* store.submit([{
-    id,
-    type,
-    queue: queueDefault,
-    payload: "null",
-    priority: 0,
-    maxAttempts: 3,
-    backoff: Backoff.defaults,
-    timeoutMs: null,
-    runAtMs: null,
-    tags: [],
-    key: null,
-    resubmittedFrom: null
-  }], { atomic: false })
+  yield* store.submit([{ id, ...Jobs.draft({ type }) }], { atomic: false })
   const [job] = yield* store.claim({
     lease,
     leaseMs: 5_000,

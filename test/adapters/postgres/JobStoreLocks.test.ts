@@ -3,7 +3,7 @@ import { assert, it } from "@effect/vitest"
 import { Clock, Deferred, Effect, Fiber, Layer } from "effect"
 import * as Database from "../../../src/adapters/postgres/Database.ts"
 import * as JobStorePostgres from "../../../src/adapters/postgres/JobStorePostgres.ts"
-import type { NewJob } from "../../../src/domain/Job.ts"
+import type { LeaseId } from "../../../src/domain/Claim.ts"
 import { JobStore } from "../../../src/ports/JobStore.ts"
 import {
   claimOf,
@@ -16,6 +16,7 @@ import {
   tokenOf,
   written
 } from "../../contracts/JobStoreContractSteps.ts"
+import * as AnotherProcess from "../../support/AnotherProcess.ts"
 import { eventually } from "../../support/Eventually.ts"
 import * as Jobs from "../../support/Jobs.ts"
 import * as Postgres from "../../support/Postgres.ts"
@@ -49,13 +50,30 @@ const during = <A, E, R>(
     return value
   })
 
-/** Some session waits for another's row. */
-const someWaiting = Effect.map(
-  Rows.query(`SELECT count(*)::int AS n FROM pg_locks WHERE NOT granted AND database =
-                (SELECT oid FROM pg_database WHERE datname = current_database())
-                OR NOT granted AND database IS NULL`),
-  ([row]) => Number(row?.["n"]) > 0
-)
+/**
+ * A statement that meets a renewal under way: whoever renews commits by itself, well within the time in which the other
+ * one waits for its row, however long this process stands still.
+ */
+const besideRenewal = <A, E, R>(lease: LeaseId, use: Effect.Effect<A, E, R>) =>
+  Effect.gen(function*() {
+    const database = yield* Database.Database
+    const renewing = yield* Effect.forkChild(database.query(
+      "handler",
+      `WITH r AS MATERIALIZED (UPDATE deadman.lease SET token = token + 1 WHERE id = $1::uuid RETURNING id)
+       SELECT pg_sleep(0.1) FROM r`,
+      [lease]
+    ))
+    yield* eventually(
+      "it renews, or has renewed",
+      Effect.map(
+        Rows.query(`SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'PgSleep'`),
+        ({ length }) => length > 0 || renewing.pollUnsafe() !== undefined
+      )
+    )
+    const value = yield* use
+    yield* Fiber.join(renewing)
+    return value
+  })
 
 const timed = <A, E, R>(effect: Effect.Effect<A, E, R>) =>
   Effect.gen(function*() {
@@ -71,29 +89,9 @@ const keyedJobs = Effect.fnUntraced(function*(keys: ReadonlyArray<string>) {
 
 const freshKeys = (count: number) => Effect.forEach(Array.from({ length: count }), () => Jobs.freshKey)
 
-const submit = (jobs: ReadonlyArray<NewJob>) =>
-  Effect.flatMap(JobStore, (store) => Effect.map(store.submit(jobs, { atomic: false }), ({ answers }) => answers))
+const { submit } = AnotherProcess
 
-/** Another process, and every failure of a statement in it: the store itself tries again and tells nobody. */
-const anotherProcess = Effect.gen(function*() {
-  const url = yield* Postgres.Url
-  const failures: Array<string> = []
-  const watched = Layer.effect(
-    Database.Database,
-    Effect.map(Database.Database, (database) =>
-      Database.Database.of({
-        ...database,
-        query: (lane, text, params, options) =>
-          Effect.tapError(database.query(lane, text, params, options), (error) =>
-            Effect.sync(() => failures.push(`${error.kind}: ${error.message}`)))
-      }))
-  ).pipe(Layer.provide(Database.layer({ url })))
-  const context = yield* Layer.buildWithScope(
-    Layer.fresh(Layer.provide(storeLayer, watched)),
-    yield* Effect.scope
-  )
-  return { failures, submit: (jobs: ReadonlyArray<NewJob>) => Effect.provideContext(submit(jobs), context) }
-})
+const anotherProcess = AnotherProcess.make(storeLayer)
 
 /** Jobs that run under one lease. */
 const running = Effect.fnUntraced(function*(count: number) {
@@ -255,16 +253,8 @@ it.layer(Layer.provideMerge(storeLayer, Postgres.layer), { excludeTestServices: 
         const store = yield* JobStore
         const { claims, lease } = yield* running(3)
         const token = yield* tokenOf(lease)
-        const reclaiming = yield* during(
-          `UPDATE deadman.lease SET token = token + 1 WHERE id = $1::uuid`,
-          [lease],
-          Effect.gen(function*() {
-            const fiber = yield* Effect.forkChild(store.reclaim([{ lease, token }], counting))
-            yield* eventually("the reclaim waits for the row", someWaiting, "200 millis")
-            return fiber
-          })
-        )
-        assert.deepStrictEqual(yield* Fiber.join(reclaiming), [{ _tag: "Moved", lease }])
+        const answers = yield* besideRenewal(lease, store.reclaim([{ lease, token }], counting))
+        assert.deepStrictEqual(answers, [{ _tag: "Moved", lease }])
         assert.deepStrictEqual(yield* store.settle([settlement(claims[0]!, "complete")]), [written])
       }))
 
@@ -306,15 +296,7 @@ it.layer(Layer.provideMerge(storeLayer, Postgres.layer), { excludeTestServices: 
         const store = yield* JobStore
         const { claims, lease } = yield* running(3)
         const token = yield* tokenOf(lease)
-        const handing = yield* during(
-          `UPDATE deadman.lease SET token = token + 1 WHERE id = $1::uuid`,
-          [lease],
-          Effect.tap(
-            Effect.forkChild(store.handBack(lease, token)),
-            () => eventually("the hand-back waits for the row", someWaiting, "200 millis")
-          )
-        )
-        yield* Fiber.join(handing)
+        yield* besideRenewal(lease, store.handBack(lease, token))
         assert.deepStrictEqual(yield* store.settle([settlement(claims[0]!, "complete")]), [written])
       }))
 

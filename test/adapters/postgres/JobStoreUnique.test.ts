@@ -6,6 +6,7 @@ import * as JobStorePostgres from "../../../src/adapters/postgres/JobStorePostgr
 import type { NewJob } from "../../../src/domain/Job.ts"
 import type { Unique } from "../../../src/domain/Unique.ts"
 import { JobStore, type Submitted } from "../../../src/ports/JobStore.ts"
+import * as AnotherProcess from "../../support/AnotherProcess.ts"
 import * as Jobs from "../../support/Jobs.ts"
 import * as Postgres from "../../support/Postgres.ts"
 import * as Rows from "../../support/Rows.ts"
@@ -15,28 +16,7 @@ const storeLayer = JobStorePostgres.layer({ wake: true, keyTtlMs: 60_000 })
 const once: Unique = { fields: null, window_ms: null, states: ["pending", "running", "failed"], on_conflict: "skip" }
 const replacing: Unique = { ...once, on_conflict: "replace" }
 
-/** Another process, and every failure of a statement in it: the store itself tries again and tells nobody. */
-const anotherProcess = Effect.gen(function*() {
-  const url = yield* Postgres.Url
-  const failures: Array<string> = []
-  const watched = Layer.effect(
-    Database.Database,
-    Effect.map(Database.Database, (database) =>
-      Database.Database.of({
-        ...database,
-        query: (lane, text, params, options) =>
-          Effect.tapError(database.query(lane, text, params, options), (error) =>
-            Effect.sync(() => failures.push(`${error.kind}: ${error.message}`)))
-      }))
-  ).pipe(Layer.provide(Database.layer({ url })))
-  const context = yield* Layer.build(Layer.fresh(Layer.provide(storeLayer, watched)))
-  const submit = (jobs: ReadonlyArray<NewJob>) =>
-    Effect.flatMap(JobStore, (store) => store.submit(jobs, { atomic: false })).pipe(
-      Effect.map(({ answers }) => answers),
-      Effect.provideContext(context)
-    )
-  return { failures, submit }
-})
+const anotherProcess = AnotherProcess.make(storeLayer)
 
 const live = (type: string) =>
   Effect.map(
@@ -49,7 +29,7 @@ const live = (type: string) =>
     (rows) => rows.map((row) => Number(row["n"]))
   )
 
-it.layer(Layer.provideMerge(storeLayer, Postgres.layer), { excludeTestServices: true, timeout: "60 seconds" })(
+it.layer(Layer.provideMerge(storeLayer, Postgres.layer), { excludeTestServices: true, timeout: "2 minutes" })(
   "JobStorePostgres: unique jobs",
   (it) => {
     it.effect("two processes with the same places in opposite order make one job a place, and never deadlock", () =>

@@ -3,13 +3,13 @@ import { Duration, Effect, Layer, Ref } from "effect"
 import { TestClock } from "effect/testing"
 import * as JobStoreMemory from "../../../src/adapters/memory/JobStoreMemory.ts"
 import * as LeaseRegisterMemory from "../../../src/adapters/memory/LeaseRegisterMemory.ts"
-import * as Backoff from "../../../src/domain/Backoff.ts"
 import type { LeaseId } from "../../../src/domain/Claim.ts"
-import { JobType, type NewJob, queueDefault } from "../../../src/domain/Job.ts"
+import { JobType, type NewJob } from "../../../src/domain/Job.ts"
 import { JobStore, JobStoreUnavailable } from "../../../src/ports/JobStore.ts"
 import { LeaseRegister, LeaseRegisterUnavailable } from "../../../src/ports/LeaseRegister.ts"
 import * as KeeperConfig from "../../../src/programs/keeper/KeeperConfig.ts"
 import * as Ids from "../../support/Ids.ts"
+import * as Jobs from "../../support/Jobs.ts"
 
 export const leaseMs = 5_000
 export const heartbeatMs = 1_000
@@ -17,18 +17,7 @@ export const type = JobType.make("test")
 
 export const newJob = (change: Partial<NewJob> = {}): NewJob => ({
   id: Ids.jobId(),
-  type,
-  queue: queueDefault,
-  payload: "null",
-  priority: 0,
-  maxAttempts: 10,
-  backoff: Backoff.defaults,
-  timeoutMs: null,
-  runAtMs: null,
-  tags: [],
-  key: null,
-  resubmittedFrom: null,
-  ...change
+  ...Jobs.draft({ type, ...change })
 })
 
 /** One claimed job under a lease of its own, known to the register. */

@@ -1,10 +1,11 @@
 /** Real servers and the example worker in Python: killed, stopped, and left without a server. */
 import { assert, it } from "@effect/vitest"
 import { Effect, Fiber, Redacted } from "effect"
-import * as ApiClient from "../../support/ApiClient.ts"
+import type * as ApiClient from "../../support/ApiClient.ts"
 import { freshDatabase } from "../../support/Database.ts"
 import * as Processes from "../../support/Processes.ts"
 import * as Python from "../../support/Python.ts"
+import * as Servers from "../../support/Servers.ts"
 
 const { eventually } = Processes
 const example = "docs/examples/worker.py"
@@ -12,23 +13,10 @@ const example = "docs/examples/worker.py"
 /** Servers over one database, and workers that know them all. */
 const staged = Effect.fnUntraced(function*(servers: number, env: Record<string, string> = {}) {
   const { url } = yield* freshDatabase
-  const started = yield* Effect.forEach(Array.from({ length: servers }), () =>
-    Effect.gen(function*() {
-      const port = yield* Processes.freePort
-      const program = yield* Processes.start("server", {
-        DEADMAN_DATABASE_URL: Redacted.value(url),
-        DEADMAN_PORT: String(port),
-        DEADMAN_WORKER_THREADS: "0",
-        ...env
-      })
-      const api = ApiClient.make(port)
-      yield* eventually(
-        () => `the server is ready; it said:\n${program.output().slice(-2_000)}`,
-        Effect.map(api.send("GET", "/ready"), ({ status }) => status === 200),
-        "40 seconds"
-      )
-      return { program, api, port }
-    }))
+  const started = yield* Effect.forEach(
+    Array.from({ length: servers }),
+    () => Servers.started({ DEADMAN_DATABASE_URL: Redacted.value(url), ...env })
+  )
   const worker = (name: string, more: Record<string, string> = {}) =>
     Python.start(example, {
       DEADMAN_URL: started.map(({ api }) => api.base).join(","),
@@ -51,7 +39,7 @@ const reaches = (api: ApiClient.ApiClient, id: string, state: string, said: () =
   eventually(
     () => `${id} is ${state}\n${said()}`,
     Effect.map(job(api, id), (found) => found.state === state),
-    "30 seconds"
+    "60 seconds"
   )
 
 it.live(
@@ -77,7 +65,7 @@ it.live(
       assert.deepInclude(found, { worker: "py-heir", attempts: 0, deliveries: 2, lease_losses: 1 })
       assert.deepInclude(found.events[0], { kind: "lease_lost", worker: "py-killed" })
     }).pipe(Effect.scoped),
-  90_000
+  180_000
 )
 
 it.live(
@@ -105,7 +93,7 @@ it.live(
       // The cancelled one was interrupted: else the drain would have waited for it.
       assert.deepInclude(yield* job(api, endless), { state: "dead", reason: "cancelled", stale_writes: 0 })
     }).pipe(Effect.scoped),
-  90_000
+  180_000
 )
 
 it.live("what a worker in Python cannot finish in its drain is handed back", () =>
@@ -119,7 +107,7 @@ it.live("what a worker in Python cannot finish in its drain is handed back", () 
     const found = yield* job(api, id)
     assert.deepInclude(found, { state: "pending", attempts: 0, lease_losses: 0 })
     assert.deepInclude(found.events.at(-1), { kind: "released", worker: "py-short" })
-  }).pipe(Effect.scoped), 90_000)
+  }).pipe(Effect.scoped), 180_000)
 
 it.live("servers that are deployed one after the other cost a worker elsewhere nothing", () =>
   Effect.gen(function*() {
@@ -138,7 +126,7 @@ it.live("servers that are deployed one after the other cost a worker elsewhere n
       assert.deepInclude(yield* job(staying!.api, id), { attempts: 0, lease_losses: 0, stale_writes: 0 })
     }
     assert.isTrue(one.alive())
-  }).pipe(Effect.scoped), 90_000)
+  }).pipe(Effect.scoped), 180_000)
 
 it.live(
   "a server that drains hands nothing out, ends waits, and hears heartbeats and outcomes to the last",
@@ -168,7 +156,7 @@ it.live(
       assert.deepStrictEqual(settled.body, { settled: [id], stale: [], undecided: [] })
       assert.strictEqual(yield* program.exit("15 seconds"), 0)
     }).pipe(Effect.scoped),
-  90_000
+  180_000
 )
 
 it.live("a worker that is killed while it waits costs the job that comes next nothing", () =>
@@ -178,9 +166,9 @@ it.live("a worker that is killed while it waits costs the job that comes next no
     yield* eventually("it is there", Effect.sync(() => first.output().includes("works for")))
     yield* Effect.sleep("1 second")
     yield* first.signal("SIGKILL")
-    yield* first.exit("5 seconds")
+    yield* first.exit("30 seconds")
     const id = yield* submit(api, { type: "py-sleep", payload: 1 })
     yield* worker("py-next")
     yield* reaches(api, id, "completed")
     assert.deepInclude(yield* job(api, id), { worker: "py-next", deliveries: 1, lease_losses: 0 })
-  }).pipe(Effect.scoped), 90_000)
+  }).pipe(Effect.scoped), 180_000)

@@ -3,8 +3,7 @@ import { Clock, Context, Effect, Exit, Fiber, Layer, Queue, Scope } from "effect
 import { TestClock } from "effect/testing"
 import * as DelayedJobsMemory from "../../../src/adapters/memory/DelayedJobsMemory.ts"
 import * as TransportMemory from "../../../src/adapters/memory/TransportMemory.ts"
-import * as Backoff from "../../../src/domain/Backoff.ts"
-import { JobType, queueDefault } from "../../../src/domain/Job.ts"
+import { JobType } from "../../../src/domain/Job.ts"
 import type { Unique } from "../../../src/domain/Unique.ts"
 import { JobStore } from "../../../src/ports/JobStore.ts"
 import { type JobDraft, Submitter } from "../../../src/ports/Submitter.ts"
@@ -12,6 +11,7 @@ import { Transport } from "../../../src/ports/Transport.ts"
 import * as GroupCommit from "../../../src/programs/submit/GroupCommit.ts"
 import * as Lane from "../../../src/programs/submit/Lane.ts"
 import * as FaultyStore from "../../support/FaultyStore.ts"
+import * as Jobs from "../../support/Jobs.ts"
 
 const layer = GroupCommit.layer.pipe(
   Layer.provideMerge(Layer.mergeAll(FaultyStore.layer, TransportMemory.layer, DelayedJobsMemory.layer))
@@ -25,20 +25,8 @@ interface Options {
   readonly unique?: Unique
 }
 
-const draft = (options: Options = {}): JobDraft => ({
-  type: JobType.make("t"),
-  queue: queueDefault,
-  payload: options.payload ?? "null",
-  priority: 0,
-  maxAttempts: 10,
-  backoff: Backoff.defaults,
-  timeoutMs: null,
-  runAtMs: options.runAtMs ?? null,
-  tags: [],
-  key: options.key === undefined ? null : { key: options.key, fingerprint: options.fingerprint ?? "same" },
-  resubmittedFrom: null,
-  ...(options.unique === undefined ? {} : { unique: options.unique })
-})
+const draft = ({ fingerprint = "same", key, ...options }: Options = {}): JobDraft =>
+  Jobs.draft({ type: JobType.make("t"), key: key === undefined ? null : { key, fingerprint }, ...options })
 
 const submitted = (drafts: ReadonlyArray<JobDraft>) =>
   Effect.flatMap(

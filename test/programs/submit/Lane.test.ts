@@ -1,26 +1,13 @@
 /** When a flush leaves: counted in turns of the event loop, which are what a lane goes by. */
 import { assert, it } from "@effect/vitest"
 import { Effect } from "effect"
-import * as Backoff from "../../../src/domain/Backoff.ts"
-import { JobType, queueDefault } from "../../../src/domain/Job.ts"
-import type { JobId } from "../../../src/domain/JobId.ts"
+import { JobType } from "../../../src/domain/Job.ts"
 import * as Lane from "../../../src/programs/submit/Lane.ts"
+import * as Ids from "../../support/Ids.ts"
+import * as Jobs from "../../support/Jobs.ts"
 
 const entry = (): Lane.Entry => ({
-  job: {
-    id: "0190b0c0-0000-7000-8000-000000000000" as JobId,
-    type: JobType.make("t"),
-    queue: queueDefault,
-    payload: "null",
-    priority: 0,
-    maxAttempts: 10,
-    backoff: Backoff.defaults,
-    timeoutMs: null,
-    runAtMs: null,
-    tags: [],
-    key: null,
-    resubmittedFrom: null
-  },
+  job: { id: Ids.jobId(), ...Jobs.draft({ type: JobType.make("t") }) },
   bytes: 400,
   deadlineNanos: 0n,
   answer: () => {}

@@ -22,6 +22,16 @@ const endless = () => {
   return { seen, handler }
 }
 
+/** A world in which one endless job runs, under a lease that was renewed. */
+const holding = Effect.fnUntraced(function*(options?: { readonly slots: number }) {
+  const world = yield* make()
+  const { handler, seen } = endless()
+  const id = yield* world.submit("endless")
+  const pool = yield* world.start({ endless: handler }, options)
+  yield* pass(2_500)
+  return { world, seen, id, pool }
+})
+
 const leaseOf = Effect.fnUntraced(function*(world: World) {
   const { leases } = yield* world.store.look
   assert.strictEqual(leases.length, 1)
@@ -59,11 +69,7 @@ describe("Heartbeat", () => {
 
   it.effect("a lease that was taken away interrupts its handlers within a heartbeat, and nothing is recorded", () =>
     Effect.gen(function*() {
-      const world = yield* make()
-      const { handler, seen } = endless()
-      const id = yield* world.submit("endless")
-      const pool = yield* world.start({ endless: handler })
-      yield* pass(2_500)
+      const { id, pool, seen, world } = yield* holding()
       const { lease_losses: losses } = yield* Meters.read
       yield* takeAway(world)
       yield* pool.stop.pipe(Effect.forkChild)
@@ -79,11 +85,7 @@ describe("Heartbeat", () => {
 
   it.effect("a register that is away costs nothing while the record stands", () =>
     Effect.gen(function*() {
-      const world = yield* make()
-      const { handler, seen } = endless()
-      yield* world.submit("endless")
-      yield* world.start({ endless: handler })
-      yield* pass(2_500)
+      const { seen, world } = yield* holding()
       for (const fault of ["away", "silent"] as const) {
         world.faults.set("renew", fault).set("hold", fault)
         yield* pass(20_000)
@@ -94,11 +96,7 @@ describe("Heartbeat", () => {
 
   it.effect("a register that forgot everything is told again, and the handler goes on", () =>
     Effect.gen(function*() {
-      const world = yield* make()
-      const { handler, seen } = endless()
-      yield* world.submit("endless")
-      yield* world.start({ endless: handler })
-      yield* pass(2_500)
+      const { seen, world } = yield* holding()
       const { lease } = yield* leaseOf(world)
       yield* world.forget
       yield* pass(1_100)
@@ -109,11 +107,7 @@ describe("Heartbeat", () => {
 
   it.effect("a marked lease is not held again before its record was seen to stand", () =>
     Effect.gen(function*() {
-      const world = yield* make()
-      const { handler } = endless()
-      yield* world.submit("endless")
-      yield* world.start({ endless: handler })
-      yield* pass(2_500)
+      const { world } = yield* holding()
       const { lease } = yield* leaseOf(world)
       const { tokens } = yield* world.register.look([lease])
       yield* world.register.markLapsed(lease, tokens.get(lease)!)
@@ -128,11 +122,7 @@ describe("Heartbeat", () => {
 
   it.effect("a lease nobody confirmed for its length is given up, and its job handed back when the store answers", () =>
     Effect.gen(function*() {
-      const world = yield* make()
-      const { handler, seen } = endless()
-      const id = yield* world.submit("endless")
-      yield* world.start({ endless: handler }, { slots: 1 })
-      yield* pass(2_500)
+      const { id, seen, world } = yield* holding({ slots: 1 })
       for (const operation of ["renew", "hold", "verify", "settle", "claim", "recall"]) {
         world.faults.set(operation, "silent")
       }
@@ -161,11 +151,7 @@ describe("Heartbeat", () => {
 
   it.effect("a worker that was frozen past its lease renews nothing when it wakes", () =>
     Effect.gen(function*() {
-      const world = yield* make()
-      const { handler, seen } = endless()
-      yield* world.submit("endless")
-      yield* world.start({ endless: handler }, { slots: 1 })
-      yield* pass(2_500)
+      const { seen, world } = yield* holding({ slots: 1 })
       world.faults.set("claim", "away")
       const before = world.calls.filter(({ operation }) => operation === "renew").length
       world.frozen.ms += 20_000
@@ -177,11 +163,7 @@ describe("Heartbeat", () => {
 
   it.effect("a job that is cancelled is interrupted at once where the wake arrives, and nothing is recorded", () =>
     Effect.gen(function*() {
-      const world = yield* make()
-      const { handler, seen } = endless()
-      const id = yield* world.submit("endless")
-      yield* world.start({ endless: handler })
-      yield* pass(2_500)
+      const { id, seen, world } = yield* holding()
       const cancelled = yield* world.store.cancel(id)
       assert.isTrue(cancelled._tag === "Cancelled" && cancelled.cutOff !== null)
       if (cancelled._tag === "Cancelled" && cancelled.cutOff !== null) {
@@ -197,11 +179,7 @@ describe("Heartbeat", () => {
 
   it.effect("a job that is cancelled is interrupted with the next heartbeat where no wake arrives", () =>
     Effect.gen(function*() {
-      const world = yield* make()
-      const { handler, seen } = endless()
-      const id = yield* world.submit("endless")
-      yield* world.start({ endless: handler })
-      yield* pass(2_500)
+      const { id, seen, world } = yield* holding()
       const cancelled = yield* world.store.cancel(id)
       if (cancelled._tag === "Cancelled" && cancelled.cutOff !== null) {
         yield* world.register.flag([cancelled.cutOff.lease])

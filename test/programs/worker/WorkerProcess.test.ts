@@ -3,25 +3,15 @@ import { PgClient } from "@effect/sql-pg"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Layer, Redacted } from "effect"
 import { SqlClient } from "effect/sql"
-import * as ApiClient from "../../support/ApiClient.ts"
 import { freshDatabase } from "../../support/Database.ts"
 import * as Processes from "../../support/Processes.ts"
+import * as Servers from "../../support/Servers.ts"
 
 const probes = "test/support/handlers/probes.js"
 
 const stage = Effect.gen(function*() {
   const url = Redacted.value((yield* freshDatabase).url)
-  const port = yield* Processes.freePort
-  const server = yield* Processes.start("server", {
-    DEADMAN_DATABASE_URL: url,
-    DEADMAN_PORT: String(port),
-    DEADMAN_WORKER_THREADS: "0"
-  })
-  const api = ApiClient.make(port)
-  yield* Processes.eventually(
-    () => `the server is ready; it said:\n${server.output().slice(-2_000)}`,
-    Effect.map(api.send("GET", "/ready"), ({ status }) => status === 200)
-  )
+  const { api } = yield* Servers.started({ DEADMAN_DATABASE_URL: url })
   const sql = yield* Layer.build(PgClient.layer({ url: Redacted.make(url), maxConnections: 1 }))
   return {
     rows: (text: string) =>
@@ -59,7 +49,7 @@ describe("a worker process", () => {
       assert.isTrue(program.alive())
       assert.include(program.output(), "nobody awaited this")
       assert.include(program.output(), "thrown in a timer")
-    }), 120_000)
+    }), 180_000)
 
   it.live(
     "a handler that blocks for three leases ends dead of it, and takes no other job and no worker with it",
@@ -81,7 +71,7 @@ describe("a worker process", () => {
         assert.strictEqual(ending.attempts, 0)
         assert.isTrue(program.alive())
       }),
-    120_000
+    180_000
   )
 
   it.live("hands its running job back when it is told to stop, and exits with 0", () =>
@@ -102,7 +92,7 @@ describe("a worker process", () => {
       assert.strictEqual(back.state, "pending")
       assert.strictEqual(back.attempts, 0)
       assert.strictEqual(back.lease_losses, 0)
-    }), 120_000)
+    }), 180_000)
 
   it.live("loads TypeScript modules, and modules beside the built-in handlers", () =>
     Effect.gen(function*() {
@@ -119,7 +109,7 @@ describe("a worker process", () => {
       assert.strictEqual((yield* job(refuses)).reason, "rejected")
       assert.strictEqual((yield* job(twice)).result, 2)
       assert.strictEqual((yield* job(twice)).attempts, 0)
-    }), 120_000)
+    }), 180_000)
 
   it.live(
     "loads typed handlers with a layer of their own: an effect in their transaction happens once",
@@ -148,7 +138,7 @@ describe("a worker process", () => {
         assert.strictEqual(refused.reason, "rejected")
         assert.include(refused.errors[0].message, "payload.amount")
       }),
-    120_000
+    180_000
   )
 
   it.live.each(
@@ -168,10 +158,10 @@ describe("a worker process", () => {
         // Nobody answers there: the line must come before anything is waited for.
         DEADMAN_DATABASE_URL: "postgres://nobody@127.0.0.1:1/nothing"
       })
-      assert.strictEqual(yield* program.exit("45 seconds"), 1)
+      assert.strictEqual(yield* program.exit("90 seconds"), 1)
       const lines = program.output().trim().split("\n")
       assert.strictEqual(lines.length, 1, program.output())
       assert.include(lines[0], "DEADMAN_HANDLERS")
       assert.include(lines[0], said)
-    }), 120_000)
+    }), 180_000)
 })

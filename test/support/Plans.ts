@@ -1,0 +1,41 @@
+/** What a statement costs the server, of the very text that is sent: its plan, as it ran. */
+import { Effect } from "effect"
+import { Database, type DatabaseFailed, type Session } from "../../src/adapters/postgres/Database.ts"
+
+export interface Plan {
+  readonly "Node Type": string
+  readonly "Relation Name"?: string
+  readonly "Actual Rows": number
+  readonly "Shared Hit Blocks": number
+  readonly "Shared Read Blocks": number
+  readonly Plans?: ReadonlyArray<Plan>
+}
+
+export const nodesOf = (plan: Plan): ReadonlyArray<Plan> => [plan, ...(plan.Plans ?? []).flatMap(nodesOf)]
+
+export const buffersOf = (plan: Plan): number => plan["Shared Hit Blocks"] + plan["Shared Read Blocks"]
+
+/** Whether it reads a table from its beginning, or by a bitmap of it: costs grow with the table then. */
+export const walks = (plan: Plan, table: string): boolean =>
+  plan["Relation Name"] === table && /^(Seq|Bitmap Heap) Scan$/.test(plan["Node Type"])
+
+/** Runs it, by whatever asks: what it writes is written. */
+export const explain = (
+  ask: Session["query"],
+  text: string,
+  params: ReadonlyArray<unknown> = []
+): Effect.Effect<Plan, DatabaseFailed> =>
+  Effect.map(
+    ask<{ readonly "QUERY PLAN": ReadonlyArray<{ readonly Plan: Plan }> }>(
+      `EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) ${text}`,
+      params
+    ),
+    ([row]) => row!["QUERY PLAN"][0]!.Plan
+  )
+
+/** The same, in a session of its own. */
+export const explainAlone = (
+  text: string,
+  params: ReadonlyArray<unknown> = []
+): Effect.Effect<Plan, DatabaseFailed, Database> =>
+  Effect.flatMap(Database, (database) => explain((...asked) => database.query("read", ...asked), text, params))
