@@ -25,9 +25,10 @@ export default defineConfig({
     maxWorkers: 2,
     // The tests of one file start in order: a suite that wants its tests side by side says `concurrent` itself.
     sequence: { concurrent: false },
-    testTimeout: 30_000,
-    hookTimeout: 60_000,
-    teardownTimeout: 20_000,
+    // No test is about these: they end what hangs, and a machine that is busy with other things takes its time.
+    testTimeout: 120_000,
+    hookTimeout: 180_000,
+    teardownTimeout: 60_000,
     retry: 0,
     allowOnly: false,
     reporters: ci

@@ -6,7 +6,7 @@ import { layer, Stage } from "./Stage.ts"
 
 const sleeps = (n: number, payload: number) => Array.from({ length: n }, () => ({ type: "sleep", payload }))
 
-it.layer(layer(), { excludeTestServices: true, timeout: "60 seconds" })("fault catalogue, claims and leases", (it) => {
+it.layer(layer(), { excludeTestServices: true, timeout: "2 minutes" })("fault catalogue, claims and leases", (it) => {
   it.effect(
     "14: a handler that blocks its process for three leases takes no other job with it",
     () =>
@@ -18,7 +18,7 @@ it.layer(layer(), { excludeTestServices: true, timeout: "60 seconds" })("fault c
         const blocks = yield* submit(api, [{ type: "block", payload: 3_000 }])
         yield* Processes.eventually("it is claimed", Effect.map(jobs(blocks), ([job]) => (job?.deliveries ?? 0) > 0))
         const second = yield* worker("other")
-        yield* ended([...others, ...blocks], "40 seconds")
+        yield* ended([...others, ...blocks])
         yield* clean(others)
         const [culprit] = yield* jobs(blocks)
         assert.strictEqual(culprit?.attempts, 0)
@@ -43,7 +43,7 @@ it.layer(layer(), { excludeTestServices: true, timeout: "60 seconds" })("fault c
           ...(yield* submit(api, sleeps(3, 5_000))),
           ...(yield* submit(api, [{ type: "crunch", payload: { do: "block", ms: 6_500 } }]))
         ]
-        yield* ended(ids, "40 seconds")
+        yield* ended(ids)
         for (const job of yield* jobs(ids)) {
           assert.deepInclude(job, { state: 3, attempts: 0, deliveries: 1, losses: 0 })
         }
@@ -61,7 +61,7 @@ it.layer(layer(), { excludeTestServices: true, timeout: "60 seconds" })("fault c
         yield* rows("CREATE TABLE IF NOT EXISTS public.ledger (account text, amount int)")
         const env = { DEADMAN_HANDLERS: "built-in test/support/handlers/ledger.ts" }
         const first = yield* worker("frozen", env)
-        const ids = yield* submit(api, [{ type: "deposit", payload: { account: "ada", amount: 7, holds_ms: 2_000 } }])
+        const ids = yield* submit(api, [{ type: "deposit", payload: { account: "ada", amount: 7, holds_ms: 60_000 } }])
         yield* running(ids)
         // The line is sent after the INSERT, and the transaction stays open.
         yield* Processes.eventually(
@@ -70,7 +70,7 @@ it.layer(layer(), { excludeTestServices: true, timeout: "60 seconds" })("fault c
         )
         yield* first.signal("SIGSTOP")
         yield* worker("successor", env)
-        yield* ended(ids, "40 seconds")
+        yield* ended(ids)
         yield* first.signal("SIGCONT")
         const [job] = yield* jobs(ids)
         assert.deepInclude(job, { state: 3, attempts: 0, deliveries: 2, losses: 1 })

@@ -7,7 +7,7 @@ import { layer, Stage } from "./Stage.ts"
 
 const probe = "DEADMAN_METRICS_PORT"
 
-it.layer(layer(), { excludeTestServices: true, timeout: "60 seconds" })("fault catalogue, health", (it) => {
+it.layer(layer(), { excludeTestServices: true, timeout: "2 minutes" })("fault catalogue, health", (it) => {
   it.effect("85: a type that no worker knows waits untouched for one that does", () =>
     Effect.gen(function*() {
       const { ended, jobs, server, submit, worker } = yield* Stage
@@ -99,7 +99,7 @@ it.layer(layer(), { excludeTestServices: true, timeout: "60 seconds" })("fault c
         const { clean, ended, jobs, running, server, submit, worker } = yield* Stage
         const { api } = yield* server({ DEADMAN_HANDLERS: "built-in", DEADMAN_WORKER_THREADS: "2" })
         const first = yield* worker("knows")
-        const ids = yield* submit(api, [{ type: "ignoresAbort", payload: 2_000 }])
+        const ids = yield* submit(api, [{ type: "lingers", payload: 60_000 }])
         yield* running(ids)
         yield* first.signal("SIGKILL")
         yield* Processes.eventually("it waits", Effect.map(jobs(ids), ([job]) => job?.losses === 1 && job.state === 0))

@@ -4,7 +4,7 @@ import { Effect } from "effect"
 import * as Processes from "../support/Processes.ts"
 import { bulk, layer, sink, Stage } from "./Stage.ts"
 
-it.layer(layer(), { excludeTestServices: true, timeout: "60 seconds" })("fault catalogue, jobs", (it) => {
+it.layer(layer(), { excludeTestServices: true, timeout: "2 minutes" })("fault catalogue, jobs", (it) => {
   it.effect(
     "4: one attempt is one run, on the failing path and after a lost lease alike",
     () =>
@@ -17,7 +17,7 @@ it.layer(layer(), { excludeTestServices: true, timeout: "60 seconds" })("fault c
         const [lost] = yield* submit(api, [{ type: "failK", payload: 0, ...once }])
         yield* ended([fails!, lost!])
         assert.deepInclude((yield* jobs([fails!]))[0], { state: 4, attempts: 1, deliveries: 1 })
-        const [slow] = yield* submit(api, [{ type: "ignoresAbort", payload: 1_500, ...once }])
+        const [slow] = yield* submit(api, [{ type: "lingers", payload: 60_000, ...once }])
         yield* running([slow!])
         yield* first.signal("SIGKILL")
         yield* worker("b")
@@ -40,7 +40,7 @@ it.layer(layer(), { excludeTestServices: true, timeout: "60 seconds" })("fault c
         max_attempts: 200,
         backoff: { kind: "fixed", delay_ms: 0 }
       })
-      yield* ended(ids, "40 seconds")
+      yield* ended(ids)
       assert.deepInclude((yield* jobs(ids))[0], { state: 4, attempts: 200, deliveries: 200 })
       const [size] = yield* rows<{ bytes: number }>(
         `SELECT pg_column_size(g.*)::int + pg_column_size(j.*)::int AS bytes FROM deadman.journal g
@@ -82,26 +82,32 @@ it.layer(layer(), { excludeTestServices: true, timeout: "60 seconds" })("fault c
     "33: a cancelled job that waits for a slot never starts, and a running one hears of it without a wake",
     () =>
       Effect.gen(function*() {
-        const { ended, jobs, rows, running, shared, submit, worker } = yield* Stage
+        const { ended, jobs, rows, shared, submit, worker } = yield* Stage
         const { hits, url } = yield* sink
         const { api } = yield* shared
         yield* worker("one", { DEADMAN_WORKER_THREADS: "1" })
         // So that it measures short runs, and claims ahead.
         yield* ended(yield* submit(api, Array.from({ length: 30 }, () => ({ type: "failK", payload: 0 }))))
-        const ids = yield* submit(
+        // Which of them comes first is nobody's promise: the one slot has the one that pings, and the others wait.
+        const ids = yield* bulk(
           api,
-          Array.from({ length: 6 }, () => ({ type: "http", payload: { url, pings: 40, every_ms: 50 } }))
+          Array.from({ length: 6 }, () => ({ type: "http", payload: { url, pings: 100, every_ms: 50 } }))
         )
-        yield* running([ids[0]!])
-        yield* api.send("DELETE", `/jobs/${ids[2]}`)
+        yield* Processes.eventually("one runs", Effect.sync(() => hits.length > 0))
+        const runs = hits[0]!.id
+        const [first, waits, ...others] = [runs, ...ids.filter((id) => id !== runs)]
+        yield* api.send("DELETE", `/jobs/${waits}`)
         yield* rows(`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query ILIKE 'LISTEN%'`)
-        yield* api.send("DELETE", `/jobs/${ids[0]}`)
+        yield* api.send("DELETE", `/jobs/${first}`)
         const atMs = Date.now()
-        yield* ended(ids.slice(1), "30 seconds")
-        assert.lengthOf(hits.filter(({ id }) => id === ids[2]), 0)
-        const last = Math.max(...hits.filter(({ id }) => id === ids[0]).map(({ at_ms }) => at_ms))
-        assert.isBelow(last - atMs, 1_000)
-        assert.deepInclude((yield* jobs([ids[0]!]))[0], { state: 4, attempts: 0, stale: 0 })
+        // All but one of the others have shown enough.
+        const [last, ...rest] = others
+        yield* Effect.forEach(rest, (id) => api.send("DELETE", `/jobs/${id}`))
+        yield* ended([last!])
+        assert.lengthOf(hits.filter(({ id }) => id === waits), 0)
+        const lastMs = Math.max(...hits.filter(({ id }) => id === first).map(({ at_ms }) => at_ms))
+        assert.isBelow(lastMs - atMs, 1_000)
+        assert.deepInclude((yield* jobs([first]))[0], { state: 4, attempts: 0, stale: 0 })
       }),
     180_000
   )
@@ -112,7 +118,8 @@ it.layer(layer(), { excludeTestServices: true, timeout: "60 seconds" })("fault c
       const { hits, url } = yield* sink
       const { api } = yield* shared
       yield* worker("a")
-      const dueMs = Date.now() + 4_000
+      // Time enough to cancel all of them before it, on any machine.
+      const dueMs = Date.now() + 8_000
       const ids = yield* submit(api, Array.from({ length: 20 }, () => ({ type: "http", payload: { url } })), {
         run_at_ms: dueMs
       })

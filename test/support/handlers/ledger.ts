@@ -13,7 +13,7 @@ import * as Job from "../../../src/programs/Job.ts"
 const Entry = Schema.Struct({
   account: Schema.String,
   amount: Schema.Int,
-  /** How long the transaction stays open. */
+  /** How long the transaction of the first delivery stays open. */
   holds_ms: Schema.optionalKey(Schema.Int)
 })
 
@@ -22,10 +22,10 @@ const charge = Job.define({ type: "charge", payload: Entry })
 
 const enter = Effect.fnUntraced(function*({ account, amount, holds_ms = 0 }: typeof Entry.Type) {
   const sql = yield* SqlClient.SqlClient
-  const { log } = yield* CurrentJob
+  const { job, log } = yield* CurrentJob
   yield* sql`INSERT INTO public.ledger (account, amount) VALUES (${account}, ${amount})`
   yield* log("entered")
-  yield* Effect.sleep(holds_ms)
+  yield* Effect.sleep(job.delivery > 1 ? 0 : holds_ms)
   const [row] = yield* sql<
     { balance: number }
   >`SELECT sum(amount)::int AS balance FROM public.ledger WHERE account = ${account}`

@@ -1,7 +1,7 @@
 /**
  * Handlers that misbehave on purpose: loaded by DEADMAN_HANDLERS where a test wants trouble.
  *
- * Payloads: `block` and `ignoresAbort` take milliseconds; `failK` a number of failures; `returns` and `throws` the name
+ * Payloads: `block`, `ignoresAbort` and `lingers` take milliseconds; `failK` a number of failures; `returns` and `throws` the name
  * of a kind; `http` takes {url, pings?, every_ms?}.
  */
 const wait = (ms) => new Promise((resolve) => setTimeout(resolve, ms))
@@ -79,6 +79,8 @@ export const handlers = {
     return answer
   },
   ignoresAbort: ({ payload }) => wait(Number(payload)),
+  // So long the first time that its worker can be killed meanwhile, on any machine; the next one is done at once.
+  lingers: ({ delivery, payload }) => delivery > 1 ? undefined : wait(Number(payload)),
   rejectsLater: async () => {
     void Promise.reject(new Error("nobody awaited this"))
     await wait(50)
