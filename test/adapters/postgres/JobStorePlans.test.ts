@@ -119,68 +119,84 @@ const fill = (session: Database.Session, route: number) =>
 
 const settles = SettleSql.make({ wake: false, keyTtlMs: 1 })
 
-it.layer(Postgres.layer, { excludeTestServices: true, timeout: "2 minutes" })("JobStorePostgres: kept plans", (it) => {
-  it.effect("the plans of statements about a few jobs, made for empty tables, find them one by one in full ones", () =>
-    Effect.gen(function*() {
-      const database = yield* Database.Database
-      yield* Rows.query(`ALTER TABLE deadman.job SET (autovacuum_enabled = false)`)
-      yield* Rows.query(`ALTER TABLE deadman.body SET (autovacuum_enabled = false)`)
-      const route = yield* Rows.route("few")
-      yield* database.transaction("quick", (session) =>
-        Effect.gen(function*() {
-          yield* session.query(`PREPARE few_claim AS ${claim}`)
-          yield* session.query(`PREPARE few_glance AS ${glance}`)
-          yield* session.query(`PREPARE few_settle AS ${settles.few.completed}`)
-          yield* session.query(`PREPARE few_fail AS ${settles.few.any}`)
-          const claiming = (lease: string) =>
-            `few_claim('${lease}', 5000, 'ada', '{few,nobody}', NULL, 64, 1e9, 1000, -9223372036854775808, NULL)`
-          const glancing = `few_glance('{few,nobody}', NULL)`
-          const nothing = Array.from({ length: 3 }, () => "'{}'").join(",")
-          const failing = (claims: string, n: number, fill: (value: string) => string) =>
-            `few_fail(${claims}, ${
-              ["1", "NULL", "1000", "NULL", "oops", "oops", "false"].map((value) => n === 0 ? "'{}'" : fill(value))
-                .join(
-                  ","
-                )
-            })`
-          yield* session.query(`EXECUTE ${claiming(crypto.randomUUID())}`)
-          yield* session.query(`EXECUTE ${glancing}`)
-          yield* session.query(`EXECUTE few_settle(${nothing})`)
-          yield* session.query(`EXECUTE ${failing(nothing, 0, String)}`)
-          yield* fill(session, route)
-          const explain = Effect.fnUntraced(function*(call: string, buffersMax: number) {
-            const plan = yield* Plans.explain(session.query, `EXECUTE ${call}`)
-            assert.isAtMost(Plans.buffersOf(plan), buffersMax, call.slice(0, 12))
-            walksNoTable(Plans.nodesOf(plan))
-          })
-          yield* explain(glancing, 20)
-          const take = Effect.fnUntraced(function*() {
-            const lease = crypto.randomUUID()
-            yield* explain(claiming(lease), 3_000)
-            const rows = yield* session.query<{ id: string }>(
-              `SELECT id FROM deadman.job WHERE lease = $1::uuid`,
-              [lease]
-            )
-            assert.lengthOf(rows, 64)
-            const list = (each: (id: string) => string) => `'{${rows.map(({ id }) => each(id)).join(",")}}'`
-            return { list, claims: `${list((id) => id)}, ${list(() => "1")}, ${list(() => lease)}` }
-          })
-          yield* explain(`few_settle(${(yield* take()).claims})`, 2_000)
-          const { claims, list } = yield* take()
-          yield* explain(failing(claims, 64, (value) => list(() => value)), 4_000)
-          const kept = yield* session.query<{ name: string; generic: number; custom: number }>(
-            `SELECT name, generic_plans::int AS generic, custom_plans::int AS custom FROM pg_prepared_statements
-             WHERE name LIKE 'few%' ORDER BY name`
+/** Of a table that was never analyzed the planner believes that it holds something; of one that was, nothing. */
+const keptPlans = (analyzed: boolean) =>
+  Effect.gen(function*() {
+    const database = yield* Database.Database
+    for (const table of ["job", "body"]) {
+      yield* Rows.query(`ALTER TABLE deadman.${table} SET (autovacuum_enabled = false)`)
+      if (analyzed) yield* Rows.query(`ANALYZE deadman.${table}`)
+    }
+    const route = yield* Rows.route("few")
+    yield* database.transaction("quick", (session) =>
+      Effect.gen(function*() {
+        yield* session.query(`PREPARE few_claim AS ${claim}`)
+        yield* session.query(`PREPARE few_glance AS ${glance}`)
+        yield* session.query(`PREPARE few_settle AS ${settles.few.completed}`)
+        yield* session.query(`PREPARE few_fail AS ${settles.few.any}`)
+        const claiming = (lease: string) =>
+          `few_claim('${lease}', 5000, 'ada', '{few,nobody}', NULL, 64, 1e9, 1000, -9223372036854775808, NULL)`
+        const glancing = `few_glance('{few,nobody}', NULL)`
+        const nothing = Array.from({ length: 3 }, () => "'{}'").join(",")
+        const failing = (claims: string, n: number, fill: (value: string) => string) =>
+          `few_fail(${claims}, ${
+            ["1", "NULL", "1000", "NULL", "oops", "oops", "false"].map((value) => n === 0 ? "'{}'" : fill(value))
+              .join(
+                ","
+              )
+          })`
+        yield* session.query(`EXECUTE ${claiming(crypto.randomUUID())}`)
+        yield* session.query(`EXECUTE ${glancing}`)
+        yield* session.query(`EXECUTE few_settle(${nothing})`)
+        yield* session.query(`EXECUTE ${failing(nothing, 0, String)}`)
+        yield* fill(session, route)
+        const explain = Effect.fnUntraced(function*(call: string, buffersMax: number) {
+          const plan = yield* Plans.explain(session.query, `EXECUTE ${call}`)
+          assert.isAtMost(Plans.buffersOf(plan), buffersMax, call.slice(0, 12))
+          walksNoTable(Plans.nodesOf(plan))
+        })
+        yield* explain(glancing, 20)
+        const take = Effect.fnUntraced(function*() {
+          const lease = crypto.randomUUID()
+          yield* explain(claiming(lease), 3_000)
+          const rows = yield* session.query<{ id: string }>(
+            `SELECT id FROM deadman.job WHERE lease = $1::uuid`,
+            [lease]
           )
-          assert.deepStrictEqual(kept, [
-            { name: "few_claim", generic: 3, custom: 0 },
-            { name: "few_fail", generic: 2, custom: 0 },
-            { name: "few_glance", generic: 2, custom: 0 },
-            { name: "few_settle", generic: 2, custom: 0 }
-          ])
-        }), { deadlineMs: 30_000 })
-    }))
+          assert.lengthOf(rows, 64)
+          const list = (each: (id: string) => string) => `'{${rows.map(({ id }) => each(id)).join(",")}}'`
+          return { list, claims: `${list((id) => id)}, ${list(() => "1")}, ${list(() => lease)}` }
+        })
+        yield* explain(`few_settle(${(yield* take()).claims})`, 2_000)
+        const { claims, list } = yield* take()
+        yield* explain(failing(claims, 64, (value) => list(() => value)), 4_000)
+        const kept = yield* session.query<{ name: string; generic: number; custom: number }>(
+          `SELECT name, generic_plans::int AS generic, custom_plans::int AS custom FROM pg_prepared_statements
+             WHERE name LIKE 'few%' ORDER BY name`
+        )
+        assert.deepStrictEqual(kept, [
+          { name: "few_claim", generic: 3, custom: 0 },
+          { name: "few_fail", generic: 2, custom: 0 },
+          { name: "few_glance", generic: 2, custom: 0 },
+          { name: "few_settle", generic: 2, custom: 0 }
+        ])
+      }), { deadlineMs: 30_000 })
+  })
 
+for (const analyzed of [false, true]) {
+  const tables = analyzed ? "analyzed when they were empty" : "never analyzed"
+  it.layer(Postgres.layer, { excludeTestServices: true, timeout: "2 minutes" })(
+    `JobStorePostgres: kept plans, tables ${tables}`,
+    (it) => {
+      it.effect(
+        "the plans of statements about a few jobs, made for empty tables, find them one by one in full ones",
+        () => keptPlans(analyzed)
+      )
+    }
+  )
+}
+
+it.layer(Postgres.layer, { excludeTestServices: true, timeout: "2 minutes" })("JobStorePostgres: kept plans", (it) => {
   it.effect("a plan that was made for empty tables finds jobs one by one in full ones", () =>
     Effect.gen(function*() {
       const database = yield* Database.Database
