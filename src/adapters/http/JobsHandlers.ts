@@ -17,6 +17,9 @@ import * as Reply from "./Reply.ts"
 import { courtesy, orFail, replying, text } from "./Replying.ts"
 import * as SubmitBody from "./SubmitBody.ts"
 
+/** Jobs that are read at once: each brings its payload and its result along, which are small as text only. */
+const readMax = 25
+
 const idOf = (given: string): Effect.Effect<JobId.JobId, ApiError.ApiError> =>
   Option.match(JobId.fromText(given), { onNone: () => Effect.fail(ApiError.notFound), onSome: Effect.succeed })
 
@@ -49,12 +52,27 @@ export const layer = HttpApiBuilder.group(
       return found === undefined ? yield* ApiError.notFound : text(JobJson.toText(found))
     })
 
+    /** Newest first. */
+    const textsOf = (ids: ReadonlyArray<JobId.JobId>) => {
+      const newest = Array.from(new Set(ids)).sort().reverse()
+      return Effect.map(
+        Effect.forEach(
+          Array.from({ length: Math.ceil(newest.length / readMax) }, (_, n) => n * readMax),
+          (at) =>
+            Effect.map(
+              store.get(newest.slice(at, at + readMax)),
+              (jobs) => jobs.toSorted((a, b) => a.id < b.id ? 1 : -1).map(JobJson.toText)
+            )
+        ),
+        (parts) => parts.flat()
+      )
+    }
+
     const list = Effect.fnUntraced(function*(url: string) {
       const query = yield* orFail(ListQuery.parse(url))
       if ("ids" in query) {
-        const found = yield* answered(store.get(query.ids))
-        const jobs = found.toSorted((a, b) => a.id < b.id ? 1 : -1)
-        return text(`{"jobs":[${jobs.map(JobJson.toText).join(",")}],"next_cursor":null}`)
+        const jobs = yield* answered(textsOf(query.ids))
+        return text(`{"jobs":[${jobs.join(",")}],"next_cursor":null}`)
       }
       const { jobs, next } = yield* answered(store.list(query.request))
       const cursor = next === null ? null : ListQuery.cursorOf(query.filter, next)
