@@ -23,7 +23,7 @@ export interface Options<R> {
 }
 
 export const suite = <R, E>(adapter: string, layer: Layer.Layer<DelayedJobs | R, E>, options: Options<R> = {}) =>
-  it.layer(layer, { timeout: "30 seconds", excludeTestServices: true })(`DelayedJobs (${adapter})`, (it) => {
+  it.layer(layer, { timeout: "2 minutes", excludeTestServices: true })(`DelayedJobs (${adapter})`, (it) => {
     const schedule = Effect.fnUntraced(function*(jobs: ReadonlyArray<Delayed>) {
       yield* Effect.orDie(options.record?.schedule(jobs) ?? Effect.void)
       yield* (yield* DelayedJobs).schedule(jobs)

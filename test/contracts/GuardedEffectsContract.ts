@@ -21,7 +21,7 @@ export const suite = <R, E>(
   layer: Layer.Layer<GuardedEffects | R, E>,
   options: Options<R>
 ) =>
-  it.layer(layer, { timeout: "30 seconds", excludeTestServices: true })(`GuardedEffects (${adapter})`, (it) => {
+  it.layer(layer, { timeout: "2 minutes", excludeTestServices: true })(`GuardedEffects (${adapter})`, (it) => {
     const claim = Effect.orDie(options.claim)
     const freshKey = () => `effect-${Ids.leaseId()}`
 

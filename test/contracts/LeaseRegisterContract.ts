@@ -31,7 +31,7 @@ export const suite = <R, E>(
   layer: Layer.Layer<LeaseRegister | R, E>,
   options: Options<R>
 ) =>
-  it.layer(layer, { timeout: "30 seconds", excludeTestServices: options.clock === "live" })(
+  it.layer(layer, { timeout: "2 minutes", excludeTestServices: options.clock === "live" })(
     `LeaseRegister (${adapter})`,
     (it) => {
       const pass = (ms: number) =>

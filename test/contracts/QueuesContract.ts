@@ -54,7 +54,7 @@ export const suite = <E>(
   layer: Layer.Layer<JobStore | Queues, E>,
   { pass = Clock.adjust }: Options = {}
 ) =>
-  it.layer(layer, { timeout: "60 seconds", excludeTestServices: pass === Clock.wait })(`Queues (${adapter})`, (it) => {
+  it.layer(layer, { timeout: "2 minutes", excludeTestServices: pass === Clock.wait })(`Queues (${adapter})`, (it) => {
     it.effect("1: a queue exists once it has a job or was put", () =>
       Effect.gen(function*() {
         const queues = yield* Queues
@@ -386,6 +386,6 @@ export const suite = <E>(
             discard: true
           })
         }),
-      60_000
+      180_000
     )
   })

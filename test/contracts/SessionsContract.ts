@@ -21,7 +21,7 @@ const session = (change: Partial<Session> = {}): Session => ({
 const long = 600_000
 
 export const suite = <E>(adapter: string, layer: Layer.Layer<Sessions, E>) =>
-  it.layer(layer, { timeout: "30 seconds", excludeTestServices: true })(`Sessions (${adapter})`, (it) => {
+  it.layer(layer, { timeout: "2 minutes", excludeTestServices: true })(`Sessions (${adapter})`, (it) => {
     const find = (name: string, staleMs: number) =>
       Effect.map(
         Effect.flatMap(Sessions, (sessions) => sessions.list(staleMs)),

@@ -49,8 +49,8 @@ export const suite = <R, E>(
   layer: Layer.Layer<Transport | R, E>,
   options: Options<R>
 ) =>
-  it.layer(layer, { timeout: "60 seconds", excludeTestServices: true })(`Transport (${adapter})`, (it) => {
-    const within = options.within ?? "10 seconds"
+  it.layer(layer, { timeout: "2 minutes", excludeTestServices: true })(`Transport (${adapter})`, (it) => {
+    const within = options.within ?? "30 seconds"
 
     const subscriber = Effect.fnUntraced(function*(worker = true, acknowledge = true) {
       const transport = yield* Transport
@@ -72,7 +72,7 @@ export const suite = <R, E>(
           }),
           within
         )
-      }).pipe(Effect.scoped), 60_000)
+      }).pipe(Effect.scoped), 180_000)
 
     it.effect("a wake reaches every subscriber, also those that run no jobs", () =>
       Effect.gen(function*() {
@@ -88,7 +88,7 @@ export const suite = <R, E>(
           )
           assert.deepInclude(one.wakes, revoked)
         }
-      }).pipe(Effect.scoped), 60_000)
+      }).pipe(Effect.scoped), 180_000)
 
     it.effect("many claims cut off at once are all named", () =>
       Effect.gen(function*() {
@@ -103,7 +103,7 @@ export const suite = <R, E>(
         yield* transport.wake(cutOff)
         yield* eventually("300 names", Effect.sync(() => one.told("Revoked") === 300), within)
         assert.deepStrictEqual(one.wakes.filter((wake) => wake._tag === "Revoked"), cutOff)
-      }).pipe(Effect.scoped), 60_000)
+      }).pipe(Effect.scoped), 180_000)
 
     it.effect("a subscriber that takes nothing is told less, never nothing, and holds nobody up", () =>
       Effect.gen(function*() {
@@ -136,7 +136,7 @@ export const suite = <R, E>(
           within
         )
         assert.isBelow(taken.length, 50)
-      }).pipe(Effect.scoped), 60_000)
+      }).pipe(Effect.scoped), 180_000)
 
     it.effect("a job that keeps the store's order is told by a wake", () =>
       Effect.gen(function*() {
@@ -152,7 +152,7 @@ export const suite = <R, E>(
           within
         )
         assert.notInclude(one.ids, ordered.id)
-      }).pipe(Effect.scoped), 60_000)
+      }).pipe(Effect.scoped), 180_000)
 
     it.effect("what is published of an awaited type is told to all subscribers by a wake, and of no other", () =>
       Effect.gen(function*() {
@@ -172,13 +172,13 @@ export const suite = <R, E>(
           assert.deepStrictEqual(all.map((one) => one.told("Published")), before)
           assert.isFalse(told("Ready"))
         }
-      }).pipe(Effect.scoped), 60_000)
+      }).pipe(Effect.scoped), 180_000)
 
     it.effect("a subscription is healthy", () =>
       Effect.gen(function*() {
         const { subscription } = yield* subscriber()
         yield* eventually("healthy", subscription.healthy, within)
-      }).pipe(Effect.scoped), 60_000)
+      }).pipe(Effect.scoped), 180_000)
 
     it.effect("publishing and waking nothing is allowed, and dead letters are taken", () =>
       Effect.gen(function*() {
@@ -215,7 +215,7 @@ export const suite = <R, E>(
           yield* Scope.close(scope, Exit.void)
           const second = yield* subscriber()
           yield* eventually("the delivery again", Effect.sync(() => second.ids.includes(kept)), within)
-        }).pipe(Effect.scoped), 60_000)
+        }).pipe(Effect.scoped), 180_000)
 
       it.effect("what is not yet acknowledged holds back nothing else", () =>
         Effect.gen(function*() {
@@ -229,7 +229,7 @@ export const suite = <R, E>(
           for (const delivery of one.open.toReversed()) {
             yield* delivery.acknowledge(delivery.ids.toReversed())
           }
-        }).pipe(Effect.scoped), 60_000)
+        }).pipe(Effect.scoped), 180_000)
     }
 
     const { disconnect, garbage } = options
@@ -250,7 +250,7 @@ export const suite = <R, E>(
             within
           )
           assert.strictEqual(one.told("Resumed"), 1)
-        }).pipe(Effect.scoped), 60_000)
+        }).pipe(Effect.scoped), 180_000)
     }
 
     if (garbage !== undefined) {
@@ -263,6 +263,6 @@ export const suite = <R, E>(
           yield* transport.wake([cutOff])
           yield* eventually("the wake behind it", Effect.sync(() => one.told("Revoked") > 0), within)
           assert.deepStrictEqual(one.wakes.filter(({ _tag }) => _tag === "Revoked"), [cutOff])
-        }).pipe(Effect.scoped), 60_000)
+        }).pipe(Effect.scoped), 180_000)
     }
   })

@@ -72,7 +72,7 @@ describe("KafkaServer", () => {
         assert.strictEqual(yield* partitions(brokers, "jobs.dead"), 1)
         yield* send(brokers, "a", "b", "c")
         assert.deepStrictEqual(yield* received(brokers, "first", 3), ["a", "b", "c"])
-      }), 120_000)
+      }), 180_000)
 
     it.effect("keeps messages and offsets over kill -9", () =>
       Effect.gen(function*() {
@@ -84,7 +84,7 @@ describe("KafkaServer", () => {
         assert.deepStrictEqual(yield* received(server.brokers, "first", 1), ["d"])
         yield* server.setOffsets("first", "jobs.ready", "0")
         assert.deepStrictEqual(yield* received(server.brokers, "first", 4), ["a", "b", "c", "d"])
-      }), 120_000)
+      }), 180_000)
 
     it.effect("knows no topic after its data was wiped, nor one that was deleted", () =>
       Effect.gen(function*() {
@@ -95,6 +95,6 @@ describe("KafkaServer", () => {
         assert.strictEqual(yield* partitions(server.brokers, "other"), 2)
         yield* server.deleteTopics("other")
         yield* eventually("other is gone", Effect.map(partitions(server.brokers, "other"), (count) => count === 0))
-      }), 120_000)
+      }), 180_000)
   })
 })

@@ -168,7 +168,7 @@ describe("services without an engine", () => {
       assert.strictEqual(down.code, 0, down.output)
       assert.include(down.output, "redis: was not running")
       assert.isTrue(exists(stranger.pid ?? 0))
-    }).pipe(Effect.scoped), 60_000)
+    }).pipe(Effect.scoped), 180_000)
 
   it.live(
     "do not wait for a client that hangs, say what to install, and start the others",
@@ -181,7 +181,7 @@ describe("services without an engine", () => {
         assert.match(up.output, /^kafka: failed: Kafka needs Java 17 or newer on the PATH: install it/m)
         assert.match(up.output, /^postgres \(started\): up/m)
       }).pipe(Effect.scoped),
-    120_000
+    180_000
   )
 
   it.live("refuse a port that somebody else has", () =>
@@ -194,7 +194,7 @@ describe("services without an engine", () => {
       const up = yield* run("up", { ...env, PATH: barePath(folder), XDG_CACHE_HOME: join(folder, "cache") })
       assert.strictEqual(up.code, 1, up.output)
       assert.include(up.output, `postgres: failed: port ${port} of 127.0.0.1 is taken`)
-    }).pipe(Effect.scoped), 60_000)
+    }).pipe(Effect.scoped), 180_000)
 })
 
 describe("services with an engine", () => {
@@ -218,7 +218,7 @@ describe("services with an engine", () => {
       assert.strictEqual(down.code, 0, down.output)
       assert.match(asked(folder), /down --volumes/)
       assert.isFalse(existsSync(dir))
-    }).pipe(Effect.scoped), 60_000)
+    }).pipe(Effect.scoped), 180_000)
 
   it.live("are not waited for when a client hangs", () =>
     Effect.gen(function*() {
@@ -226,5 +226,5 @@ describe("services with an engine", () => {
       const up = yield* run("up", { ...env, ...fake(folder, "exec sleep 300") })
       assert.strictEqual(up.code, 1, up.output)
       assert.include(up.output, "docker info does not answer within 3 s")
-    }).pipe(Effect.scoped), 60_000)
+    }).pipe(Effect.scoped), 180_000)
 })

@@ -28,5 +28,5 @@ TestServers.describeWithKafka("the run's Kafka", () => {
         (admin) => Effect.promise(() => admin.disconnect())
       )
       assert.lengthOf(cluster.brokers, 1)
-    }), 150_000)
+    }), 180_000)
 })

@@ -129,7 +129,7 @@ const left = Effect.map(
   ([row]) => row
 )
 
-it.layer(layer, { excludeTestServices: true, timeout: "60 seconds" })(
+it.layer(layer, { excludeTestServices: true, timeout: "2 minutes" })(
   "an order and its job, in one transaction",
   (it) => {
     it.effect.each(clients)(

@@ -10,7 +10,7 @@ const residentMb = (pid: number) =>
 
 const env = { DEADMAN_MAX_LEASE_LOSSES: "100" }
 
-it.layer(layer(env), { excludeTestServices: true, timeout: "60 seconds" })("fault catalogue, campaign", (it) => {
+it.layer(layer(env), { excludeTestServices: true, timeout: "2 minutes" })("fault catalogue, campaign", (it) => {
   it.effect(
     "88: kills, freezes and crashes for a while leave all capacity and no growth",
     () =>

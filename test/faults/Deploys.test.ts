@@ -7,7 +7,7 @@ import { bulk, layer, Stage } from "./Stage.ts"
 /** The lease is the default one: on a machine that is busy with so many starts, a second of silence is a fault. */
 const env = { DEADMAN_LEASE_MS: "5000" }
 
-it.layer(layer(env), { excludeTestServices: true, timeout: "60 seconds" })("fault catalogue, rolling deploys", (it) => {
+it.layer(layer(env), { excludeTestServices: true, timeout: "2 minutes" })("fault catalogue, rolling deploys", (it) => {
   it.effect(
     "18: 5,000 jobs over workers that come and go see one delivery each, no loss and no attempt",
     () =>
@@ -38,7 +38,7 @@ it.layer(layer(env), { excludeTestServices: true, timeout: "60 seconds" })("faul
             crew[n % 4] = yield* hire(`w${n + 4}`)
           }
         }))
-        yield* ended(ids, "45 seconds")
+        yield* ended(ids, "2 minutes")
         yield* Fiber.interrupt(rolling)
         yield* clean(ids)
         const found = yield* jobs(ids)

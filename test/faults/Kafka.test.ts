@@ -27,14 +27,13 @@ TestServers.describeWithKafka("fault catalogue, Kafka", () => {
           yield* Processes.eventually(
             () =>
               `the topics are there; it said:\n${early.output().slice(-2_000)}`,
-            Effect.map(partitions, (all) => all.join() === "jobs.dead 1,jobs.ready 6"),
-            "30 seconds"
+            Effect.map(partitions, (all) => all.join() === "jobs.dead 1,jobs.ready 6")
           )
           const { api } = yield* shared
           const ids = yield* submit(api, many(60, { type: "noop" }))
           yield* ended(ids)
           yield* clean(ids, 1)
-          yield* Processes.eventually("all is committed", Scale.caughtUp, "20 seconds")
+          yield* Processes.eventually("all is committed", Scale.caughtUp)
           assert.isTrue(early.alive())
         }),
       180_000
@@ -105,12 +104,12 @@ TestServers.describeWithKafka("fault catalogue, Kafka", () => {
           yield* ended(ids)
           yield* Fiber.join(storing)
           const committedMs = Date.now()
-          yield* ended(late, "10 seconds")
+          yield* ended(late)
           yield* clean([...ids, ...late], 1)
           assert.isBelow(Math.max(...(yield* jobs(late)).map(({ started }) => started)) - committedMs, 2_500)
           yield* api.send("DELETE", `/jobs/${model}`)
         }),
-      120_000
+      180_000
     )
 
     it.effect("51: jobs that fail on some partitions start no others again", () =>
@@ -130,7 +129,7 @@ TestServers.describeWithKafka("fault catalogue, Kafka", () => {
         for (const one of crew) {
           assert.notMatch(one.output(), /taking deliveries from Kafka failed/)
         }
-      }), 120_000)
+      }), 180_000)
 
     it.effect(
       "52: a slow job in front of fast ones runs again after a kill, they do not, nor does anything at a start",
@@ -154,7 +153,7 @@ TestServers.describeWithKafka("fault catalogue, Kafka", () => {
           )
           assert.isTrue((yield* jobs(fast)).every(({ deliveries }) => deliveries === 1))
           yield* api.send("DELETE", `/jobs/${slow}`)
-          yield* Processes.eventually("all is committed", Scale.caughtUp, "20 seconds")
+          yield* Processes.eventually("all is committed", Scale.caughtUp)
           const delivered = Effect.map(
             rows<{ n: number }>(`SELECT sum(deliveries)::int AS n FROM deadman.job`),
             ([row]) => row?.n
@@ -166,14 +165,13 @@ TestServers.describeWithKafka("fault catalogue, Kafka", () => {
             heir = yield* worker(`again${n}`, env)
             yield* Processes.eventually(
               "it takes part",
-              Effect.sync(() => heir.output().includes("Kafka")),
-              "20 seconds"
+              Effect.sync(() => heir.output().includes("Kafka"))
             )
             yield* Effect.sleep("1 second")
           }
           assert.strictEqual(yield* delivered, before)
         }),
-      120_000
+      180_000
     )
 
     it.effect(
@@ -202,9 +200,9 @@ TestServers.describeWithKafka("fault catalogue, Kafka", () => {
           for (const name of new Set(runs.map(({ worker }) => worker))) {
             assert.isAtMost(Scale.overlap(runs.filter(({ worker }) => worker === name)), 2, name)
           }
-          yield* Processes.eventually("all is committed", Scale.caughtUp, "30 seconds")
+          yield* Processes.eventually("all is committed", Scale.caughtUp)
         }),
-      120_000
+      180_000
     )
 
     it.effect(
@@ -239,29 +237,26 @@ TestServers.describeWithKafka("fault catalogue, Kafka", () => {
           yield* Processes.eventually("it takes part", Effect.map(ready, ({ body }) => body.degraded.length === 0))
           yield* kafka.kill
           const ids = yield* submit(one.api, [...many(20, { type: "noop" }), { type: "always-fails", max_attempts: 1 }])
-          yield* ended(ids, "15 seconds")
+          yield* ended(ids)
           yield* Processes.eventually(
             "it says so",
-            Effect.map(ready, ({ body }) => /hints/.test(body.degraded) && /dead letters/.test(body.degraded)),
-            "30 seconds"
+            Effect.map(ready, ({ body }) => /hints/.test(body.degraded) && /dead letters/.test(body.degraded))
           )
           const { body, status } = yield* ready
           assert.deepStrictEqual([status, body.ready, body.reasons, body.services.kafka], [200, true, [], "away"])
           yield* kafka.start
           yield* Processes.eventually(
             () => `it is well again; it said\n${one.program.output().slice(-2_000)}`,
-            Effect.map(ready, ({ body }) => body.degraded.length === 0 && body.services.kafka === "up"),
-            "30 seconds"
+            Effect.map(ready, ({ body }) => body.degraded.length === 0 && body.services.kafka === "up")
           )
           yield* Processes.eventually(
             "the dead letter has gone out",
             Topics.withAdmin(kafka.brokers, "look", (admin) => admin.fetchTopicOffsets("jobs.dead")).pipe(
               Effect.map(([dead]) => Number(dead?.offset) > 0)
-            ),
-            "20 seconds"
+            )
           )
         }),
-      120_000
+      180_000
     )
   })
 })

@@ -4,7 +4,7 @@ import { Effect, Fiber } from "effect"
 import * as Processes from "../support/Processes.ts"
 import { layer, Stage } from "./Stage.ts"
 
-it.layer(layer(), { excludeTestServices: true, timeout: "60 seconds" })("fault catalogue, outages", (it) => {
+it.layer(layer(), { excludeTestServices: true, timeout: "2 minutes" })("fault catalogue, outages", (it) => {
   it.effect(
     "76: everything at once on an empty database comes up, and nobody migrates twice",
     () =>
@@ -18,7 +18,7 @@ it.layer(layer(), { excludeTestServices: true, timeout: "60 seconds" })("fault c
           Effect.all([starting(env), starting(env)], { concurrency: "unbounded" }),
           Effect.all([worker("a", env), worker("b", env), worker("c", env)], { concurrency: "unbounded" })
         ], { concurrency: "unbounded" })
-        yield* Effect.forEach(servers, (one) => ready(one, "40 seconds"))
+        yield* Effect.forEach(servers, (one) => ready(one))
         const { api } = servers[0]!
         const { body } = yield* api.send("POST", "/jobs", { type: "noop" })
         yield* Processes.eventually(

@@ -43,7 +43,7 @@ const during = <E, R>(what: string, fault: Effect.Effect<void, E, R>, undo: Effe
     const { clean, ended, running, shared, submit, worker } = yield* Stage
     const { api, program } = yield* shared
     const crew = [yield* worker("a"), yield* worker("b")]
-    yield* Processes.eventually("Redis is up", Effect.map(redis(api), (is) => is === "up"), "20 seconds")
+    yield* Processes.eventually("Redis is up", Effect.map(redis(api), (is) => is === "up"))
     const long = yield* submit(api, many(2, { type: "sleep", payload: 7_000 }))
     yield* running(long)
     const calls = yield* client(api)
@@ -53,7 +53,7 @@ const during = <E, R>(what: string, fault: Effect.Effect<void, E, R>, undo: Effe
     yield* Processes.eventually(`/ready shows that Redis ${what}`, Effect.map(redis(api), (is) => is === "away"))
     yield* Effect.sleep("4 seconds")
     yield* undo
-    yield* Processes.eventually("Redis is up again", Effect.map(redis(api), (is) => is === "up"), "20 seconds")
+    yield* Processes.eventually("Redis is up again", Effect.map(redis(api), (is) => is === "up"))
     yield* Processes.eventually("enough is asked", Effect.sync(() => calls.ids.length > 50))
     const { ids, p99Ms } = yield* calls.stop
     assert.isBelow(p99Ms, 1_000, "POST and GET")
@@ -107,8 +107,8 @@ TestServers.describeWithKafka("fault catalogue, Redis", () => {
         yield* redis.configSet("maxmemory", "100mb")
         yield* redis.configSet("maxmemory-policy", "allkeys-lru")
         const warned = yield* worker("warned")
-        yield* Processes.eventually("it says so", Effect.sync(() => said(warned)), "20 seconds")
+        yield* Processes.eventually("it says so", Effect.sync(() => said(warned)))
         yield* redis.configSet("maxmemory", "0")
-      }), 60_000)
+      }), 180_000)
   })
 })

@@ -11,7 +11,7 @@ const env = {
   DEADMAN_KEY_TTL_MS: "1000"
 }
 
-it.layer(layer(), { excludeTestServices: true, timeout: "60 seconds" })("fault catalogue, retention and logs", (it) => {
+it.layer(layer(), { excludeTestServices: true, timeout: "2 minutes" })("fault catalogue, retention and logs", (it) => {
   it.effect(
     "90, 94: finished jobs, keys and cancelled ones are gone after their time, and what waits is not",
     () =>
@@ -45,7 +45,7 @@ it.layer(layer(), { excludeTestServices: true, timeout: "60 seconds" })("fault c
             + (SELECT count(*) FROM deadman.job WHERE state IN (3, 4))::int AS n`),
             ([left]) => left?.n === 0
           ),
-          "45 seconds",
+          "90 seconds",
           "500 millis"
         )
         const [left] = yield* rows<{ n: number }>(`SELECT count(*)::int AS n FROM deadman.job WHERE id = '${kept[0]}'`)

@@ -24,7 +24,7 @@ const persist = Effect.fnUntraced(function*(api: ApiClient.ApiClient, key: strin
   return yield* Effect.die(new Error(`${key} was never taken`))
 })
 
-it.layer(layer({ DEADMAN_LEASE_MS: "2000" }), { excludeTestServices: true, timeout: "60 seconds" })(
+it.layer(layer({ DEADMAN_LEASE_MS: "2000" }), { excludeTestServices: true, timeout: "2 minutes" })(
   "fault catalogue, sessions",
   (it) => {
     it.effect(

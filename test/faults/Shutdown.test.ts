@@ -4,7 +4,7 @@ import { Effect, Fiber, Random } from "effect"
 import * as Processes from "../support/Processes.ts"
 import { layer, Stage } from "./Stage.ts"
 
-it.layer(layer({ DEADMAN_MAX_LEASE_LOSSES: "100" }), { excludeTestServices: true, timeout: "60 seconds" })(
+it.layer(layer({ DEADMAN_MAX_LEASE_LOSSES: "100" }), { excludeTestServices: true, timeout: "2 minutes" })(
   "fault catalogue, shutdown",
   (it) => {
     it.effect(

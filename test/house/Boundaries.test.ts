@@ -130,7 +130,7 @@ describe("the Effect diagnostics", () => {
       "src/adapters/redis/Disk.ts": `import { readFileSync } from "node:fs"\nexport const read = readFileSync\n`
     })
     report = run("tsc", folder, "--pretty", "false")
-  }, 60_000)
+  }, 180_000)
   afterAll(() => rmSync(folder, { recursive: true, force: true }))
 
   it.each([

@@ -14,7 +14,7 @@ import * as Processes from "../support/Processes.ts"
 
 const layer = Layer.provideMerge(JobStorePostgres.layer({ wake: false, keyTtlMs: 60_000 }), Postgres.layer)
 
-it.layer(layer, { excludeTestServices: true, timeout: "60 seconds" })("what was loaded", (it) => {
+it.layer(layer, { excludeTestServices: true, timeout: "2 minutes" })("what was loaded", (it) => {
   it.effect("is counted by the range of its ids, and nothing else is", () =>
     Effect.gen(function*() {
       const store = yield* JobStore
@@ -85,10 +85,10 @@ it.live("the program waits for its own jobs only", () =>
     const { url } = yield* freshDatabase
     const env = { DEADMAN_DATABASE_URL: Redacted.value(url) }
     const first = yield* Processes.start("load", env, ["--jobs", "3", "--type", "nobody", "--wait", "1"])
-    assert.strictEqual(yield* first.exit("30 seconds"), 1)
+    assert.strictEqual(yield* first.exit("60 seconds"), 1)
     assert.include(first.output(), "not every job ended within 1 s: 3 of type nobody left")
     const worker = yield* Processes.start("worker", env)
-    const second = yield* Processes.start("load", env, ["--jobs", "3", "--type", "noop", "--wait", "30"])
-    assert.strictEqual(yield* second.exit("40 seconds"), 0)
+    const second = yield* Processes.start("load", env, ["--jobs", "3", "--type", "noop", "--wait", "60"])
+    assert.strictEqual(yield* second.exit("90 seconds"), 0)
     yield* worker.signal("SIGKILL")
-  }).pipe(Effect.scoped), 90_000)
+  }).pipe(Effect.scoped), 180_000)

@@ -28,11 +28,11 @@ export interface Member {
 /** A zombie, which whoever started it has not reaped, is gone. */
 export const exists = (pid: number): boolean => ProcessIdentity.startOf(pid) !== undefined
 
-/** Waits for a condition, for 30 s at most. */
+/** Waits for a condition, for 90 s at most: a server is as slow to start and to stop as its machine. */
 export const eventually = (what: string, check: () => boolean): Effect.Effect<void> =>
   Effect.sync(check).pipe(
     Effect.repeat({ until: (yes) => yes, schedule: Schedule.spaced("20 millis") }),
-    Effect.timeoutOrElse({ duration: "30 seconds", orElse: () => Effect.die(new Error(`never happened: ${what}`)) }),
+    Effect.timeoutOrElse({ duration: "90 seconds", orElse: () => Effect.die(new Error(`never happened: ${what}`)) }),
     Effect.asVoid
   )
 
@@ -70,7 +70,10 @@ export const start = (
           stdio: ["pipe", "pipe", "inherit"]
         })
       ),
-      (child) => Effect.sync(() => child.kill("SIGKILL"))
+      (child) =>
+        Effect.sync(() => child.kill("SIGKILL")).pipe(
+          Effect.andThen(eventually("the member is dead", () => child.exitCode !== null || child.signalCode !== null))
+        )
     )
     let text = ""
     child.stdout.on("data", (chunk) => {

@@ -40,7 +40,7 @@ const groupOf = (pid: number) => {
   return group
 }
 
-describe("EmbeddedPostgres", { timeout: 120_000 }, () => {
+describe("EmbeddedPostgres", { timeout: 300_000 }, () => {
   it.live("two processes share one server, and the last to leave stops it", () =>
     Effect.gen(function*() {
       const dataDir = yield* setUp

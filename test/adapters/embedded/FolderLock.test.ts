@@ -18,7 +18,7 @@ const plant = (folder: string, change: Partial<ProcessIdentity.ProcessIdentity>)
 
 const take = (folder: string) => FolderLock.withLock(folder)(Effect.succeed("taken"))
 
-describe("FolderLock", { timeout: 120_000 }, () => {
+describe("FolderLock", { timeout: 300_000 }, () => {
   it.live("is held by one process at a time, however many of them are killed while they hold or break it", () =>
     Effect.gen(function*() {
       const folder = yield* Members.folder()

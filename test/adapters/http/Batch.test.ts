@@ -36,7 +36,7 @@ const countOf = Effect.fnUntraced(function*(type: string) {
 })
 
 for (const [store, layer] of Subject.both) {
-  it.layer(layer, { excludeTestServices: true, timeout: "60 seconds" })(`HTTP batches over ${store}`, (it) => {
+  it.layer(layer, { excludeTestServices: true, timeout: "2 minutes" })(`HTTP batches over ${store}`, (it) => {
     it.effect("an array is stored as a whole and answered in its order", () =>
       Effect.gen(function*() {
         const answer = yield* batch(Array.from({ length: 1_000 }, (_, n) => ({ type: "array", payload: n })))
@@ -91,7 +91,7 @@ for (const [store, layer] of Subject.both) {
         const large = Array.from({ length: 20 }, () => ({ type: "t", payload: "x".repeat(1_000_000) }))
         assert.strictEqual((yield* batch(large)).status, 413)
         assert.strictEqual((yield* batch(large.slice(0, 10))).status, 201)
-      }), 20_000)
+      }), 180_000)
 
     it.effect("NDJSON is answered per line, and lines after a failed one too", () =>
       Effect.gen(function*() {
@@ -166,5 +166,5 @@ it.layer(Subject.layerFaulty(), { excludeTestServices: true })("HTTP batches, th
       assert.strictEqual(array.status, 503)
       assert.strictEqual(array.headers.get("retry-after"), "1")
       assert.deepStrictEqual(answers.map(({ error }) => error?.code), ["unavailable", "unavailable"])
-    }), 20_000)
+    }), 180_000)
 })

@@ -20,7 +20,7 @@ const post = Effect.fnUntraced(function*(body: unknown, key?: string) {
 })
 
 for (const [store, layer] of Subject.both) {
-  it.layer(layer, { excludeTestServices: true, timeout: "60 seconds" })(`HTTP idempotency over ${store}`, (it) => {
+  it.layer(layer, { excludeTestServices: true, timeout: "2 minutes" })(`HTTP idempotency over ${store}`, (it) => {
     it.effect("the second request under a key is answered with the job of the first", () =>
       Effect.gen(function*() {
         const key = freshKey()
@@ -189,5 +189,5 @@ it.layer(Subject.layerFaulty(), { excludeTestServices: true })("HTTP idempotency
         const { body } = yield* (yield* client).send("GET", `/jobs?type=${fault}`)
         assert.strictEqual(body.jobs.length, 1)
       }
-    }), 20_000)
+    }), 180_000)
 })

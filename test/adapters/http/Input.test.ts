@@ -25,7 +25,7 @@ const refused = Effect.fnUntraced(function*(body: unknown, code: string, field?:
 })
 
 for (const [store, layer] of Subject.both) {
-  it.layer(layer, { excludeTestServices: true, timeout: "60 seconds" })(`HTTP input over ${store}`, (it) => {
+  it.layer(layer, { excludeTestServices: true, timeout: "2 minutes" })(`HTTP input over ${store}`, (it) => {
     it.effect("a job comes back with every field of the contract, absent values as null", () =>
       Effect.gen(function*() {
         const { send } = yield* client

@@ -14,7 +14,7 @@ const client = Effect.map(ServerAddress, ({ port }) => ApiClient.make(port))
 const none = { pending: 0, running: 0, failed: 0, completed: 0, dead: 0 }
 
 for (const [store, layer] of Subject.both) {
-  it.layer(layer, { excludeTestServices: true, timeout: "60 seconds" })(`HTTP queues over ${store}`, (it) => {
+  it.layer(layer, { excludeTestServices: true, timeout: "2 minutes" })(`HTTP queues over ${store}`, (it) => {
     it.effect("a queue is there with its first job or its first put, and not before", () =>
       Effect.gen(function*() {
         const { send } = yield* client

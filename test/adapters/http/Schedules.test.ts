@@ -13,7 +13,7 @@ const daily = { cron: "30 2 * * *", zone: "America/New_York", type: "report" }
 const day = 86_400_000
 
 for (const [store, layer] of Subject.both) {
-  it.layer(layer, { excludeTestServices: true, timeout: "60 seconds" })(`HTTP schedules over ${store}`, (it) => {
+  it.layer(layer, { excludeTestServices: true, timeout: "2 minutes" })(`HTTP schedules over ${store}`, (it) => {
     it.effect("a schedule comes back with every field, its next five ticks, and absent values as null", () =>
       Effect.gen(function*() {
         const made = yield* send("PUT", "/schedules/whole", {
@@ -257,7 +257,7 @@ for (const [store, layer] of Subject.both) {
   })
 }
 
-it.layer(Subject.layerFaulty(), { excludeTestServices: true, timeout: "60 seconds" })("HTTP schedules", (it) => {
+it.layer(Subject.layerFaulty(), { excludeTestServices: true, timeout: "2 minutes" })("HTTP schedules", (it) => {
   it.effect("each answers 503 within seconds while the store is away or hangs, and says nothing of it", () =>
     Effect.gen(function*() {
       const faults = yield* FaultyStore.Faults

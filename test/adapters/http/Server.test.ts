@@ -370,7 +370,7 @@ it.layer(Subject.layerFaulty(), { excludeTestServices: true })("HTTP server, the
         faults.fault = "none"
         yield* eventually("stats again", Effect.map(send("GET", "/stats"), ({ status }) => status === 200))
       }),
-    40_000
+    180_000
   )
 })
 
@@ -389,7 +389,7 @@ it.layer(Subject.layer({ headersMs: 300, requestMs: 600 }), { excludeTestService
           8_000
         )
         assert.strictEqual(body.status, 408)
-      }), 20_000)
+      }), 180_000)
   }
 )
 
@@ -432,5 +432,5 @@ it.live(
         idle.destroy()
       }).pipe(Effect.provideContext(context))
     }),
-  20_000
+  180_000
 )

@@ -34,7 +34,7 @@ const chosen = (job: Record<string, unknown>) => ({
 })
 
 for (const [store, layer] of Subject.both) {
-  it.layer(layer, { excludeTestServices: true, timeout: "60 seconds" })(`HTTP jobs with terms over ${store}`, (it) => {
+  it.layer(layer, { excludeTestServices: true, timeout: "2 minutes" })(`HTTP jobs with terms over ${store}`, (it) => {
     it.effect("are shown as they were sent, with defaults, in every answer", () =>
       Effect.gen(function*() {
         const type = yield* Jobs.freshType

@@ -35,7 +35,7 @@ const staged = Effect.gen(function*() {
 })
 
 for (const [name, subject] of Subject.both) {
-  it.layer(subject, { excludeTestServices: true, timeout: "60 seconds" })(`workers over HTTP, ${name}`, (it) => {
+  it.layer(subject, { excludeTestServices: true, timeout: "2 minutes" })(`workers over HTTP, ${name}`, (it) => {
     it.effect("a claim brings all that a run needs, and an outcome ends it", () =>
       Effect.gen(function*() {
         const { beat, job, settle, taken, type } = yield* staged

@@ -24,13 +24,13 @@ const system = Effect.gen(function*() {
     Effect.forEach(workers, ({ reasons }) => reasons),
     (all) => all.every(({ length }) => length === 0)
   )
-  yield* eventually("all workers are well", well, "30 seconds")
+  yield* eventually("all workers are well", well, "60 seconds")
   const once = (ids: ReadonlyArray<JobId>) => ids.every((id) => runs.get(id) === 1)
   const before = yield* stage.submit("fast", 60)
   yield* eventually(
     "deliveries are committed",
     Effect.map(Effect.exit(stage.lag), (lag) => Exit.isSuccess(lag) && lag.value === 0),
-    "30 seconds"
+    "60 seconds"
   )
   yield* eventually("they are done", stage.completed(before))
   return { server, workers, well, once, start, ...stage }
@@ -56,23 +56,23 @@ TestServers.describeWithKafka("Kafka in trouble", () => {
           yield* eventually(
             "readiness says so",
             Effect.map(workers[0]!.reasons, (reasons) => reasons.some((reason) => reason.includes("hints"))),
-            "15 seconds"
+            "60 seconds"
           )
           const during = yield* submit("fast", 50)
-          yield* eventually("jobs run without it", completed(during), "10 seconds")
+          yield* eventually("jobs run without it", completed(during), "60 seconds")
           yield* server.start
           const startMs = yield* nowMs
           yield* eventually(
             "what was published since is committed",
             // The broker answers before it knows its topics and groups again.
             Effect.map(Effect.exit(offsets), (exit) => Exit.isSuccess(exit) && consumed(exit.value) > committed),
-            "30 seconds"
+            "60 seconds"
           )
           assert.isBelow((yield* nowMs) - startMs, 10_000)
-          yield* eventually("all workers are well", well, "10 seconds")
+          yield* eventually("all workers are well", well, "60 seconds")
         }
         loading.interruptUnsafe()
-        yield* eventually("all are done", completed(ids), "20 seconds")
+        yield* eventually("all are done", completed(ids), "60 seconds")
         assert.isTrue(once(ids))
       }).pipe(Effect.scoped),
     180_000
@@ -82,15 +82,15 @@ TestServers.describeWithKafka("Kafka in trouble", () => {
     Effect.gen(function*() {
       const { completed, once, server, start, submit, workers } = yield* system
       const done = yield* submit("fast", 200)
-      yield* eventually("the first are done", completed(done), "20 seconds")
+      yield* eventually("the first are done", completed(done), "60 seconds")
       for (const { stop } of workers) {
         yield* stop
       }
       const waiting = yield* submit("fast", 100)
       yield* server.wipe
       const again = yield* start
-      yield* eventually("the waiting ones are done", completed(waiting), "20 seconds")
-      yield* eventually("the worker is well", Effect.map(again.reasons, ({ length }) => length === 0), "30 seconds")
+      yield* eventually("the waiting ones are done", completed(waiting), "60 seconds")
+      yield* eventually("the worker is well", Effect.map(again.reasons, ({ length }) => length === 0), "60 seconds")
       assert.isTrue(once([...done, ...waiting]))
     }).pipe(Effect.scoped), 180_000)
 
@@ -99,11 +99,11 @@ TestServers.describeWithKafka("Kafka in trouble", () => {
       const { completed, server, submit, workers } = yield* system
       yield* server.freeze
       const during = yield* submit("fast", 50)
-      yield* eventually("jobs run without it", completed(during), "10 seconds")
+      yield* eventually("jobs run without it", completed(during), "60 seconds")
       yield* eventually(
         "readiness says so",
         Effect.map(workers[0]!.reasons, (reasons) => reasons.some((reason) => reason.includes("hints"))),
-        "15 seconds"
+        "60 seconds"
       )
       const startMs = yield* nowMs
       yield* workers[1]!.stop
@@ -112,7 +112,7 @@ TestServers.describeWithKafka("Kafka in trouble", () => {
       yield* eventually(
         "the other is well again",
         Effect.map(workers[0]!.reasons, ({ length }) => length === 0),
-        "30 seconds"
+        "60 seconds"
       )
     }).pipe(Effect.scoped), 180_000)
 })

@@ -17,7 +17,7 @@ const manned = Effect.fnUntraced(function*(slots: number) {
       yield* Effect.sleep(ms)
     })
   const worker = yield* system.worker({ fast: during(5), short: during(20) }, { slots })
-  yield* eventually("it is well", Effect.map(worker.reasons, ({ length }) => length === 0), "20 seconds")
+  yield* eventually("it is well", Effect.map(worker.reasons, ({ length }) => length === 0), "60 seconds")
   const submit = Effect.fnUntraced(function*(type: string, options: object = {}) {
     const [row] = yield* system.sql("SELECT deadman.submit($1::text, '1', $2::text::jsonb) AS id", [
       type,
@@ -45,7 +45,7 @@ TestServers.describeWithKafka("jobs from SQL beside Kafka", () => {
         assert.isBelow(median, 500, `ms until each began: ${waits.join(" ")}`)
         assert.isTrue((yield* offsets).every((offset) => offset <= 0), "no message was sent for them")
       }).pipe(Effect.scoped),
-    90_000
+    180_000
   )
 
   it.live("do not queue behind the topic: they come in the order of their rank", () =>
@@ -58,8 +58,8 @@ TestServers.describeWithKafka("jobs from SQL beside Kafka", () => {
       yield* eventually("the urgent one is done", completed([urgent]))
       assert.include(yield* states(backlog), "pending")
       // Claimed from Postgres in its turn: when everything older is done, and not when the topic has come to it.
-      yield* eventually("the plain one is done", completed([plain]), "30 seconds")
-    }).pipe(Effect.scoped), 90_000)
+      yield* eventually("the plain one is done", completed([plain]), "60 seconds")
+    }).pipe(Effect.scoped), 180_000)
 
   it.live("of one transaction are run after its commit, each once, with the topic full", () =>
     Effect.gen(function*() {
@@ -73,8 +73,8 @@ TestServers.describeWithKafka("jobs from SQL beside Kafka", () => {
       yield* eventually(
         "all are done",
         Effect.map(states(ids), (all) => all.length === 200 && all.every((state) => state === "completed")),
-        "40 seconds"
+        "60 seconds"
       )
       assert.isTrue(ids.every((id) => began.has(id)))
-    }).pipe(Effect.scoped), 90_000)
+    }).pipe(Effect.scoped), 180_000)
 })

@@ -45,7 +45,7 @@ const manned = Effect.fnUntraced(function*(slots = 4) {
   const system = yield* stage()
   const { handlers, ...seen } = probes()
   const worker = yield* system.worker(handlers, { slots })
-  yield* eventually("it is well", Effect.map(worker.reasons, ({ length }) => length === 0), "20 seconds")
+  yield* eventually("it is well", Effect.map(worker.reasons, ({ length }) => length === 0), "60 seconds")
   return { ...system, ...seen, handlers, theWorker: worker }
 })
 
@@ -54,10 +54,10 @@ TestServers.describeWithKafka("jobs over Kafka", () => {
     Effect.gen(function*() {
       const { completed, lag, once, submit } = yield* manned()
       const ids = yield* submit("fast", 300)
-      yield* eventually("all are done", completed(ids), "20 seconds")
+      yield* eventually("all are done", completed(ids), "60 seconds")
       assert.isTrue(once(ids))
-      yield* eventually("nothing is left to commit", Effect.map(lag, (lag) => lag === 0), "20 seconds")
-    }).pipe(Effect.scoped), 60_000)
+      yield* eventually("nothing is left to commit", Effect.map(lag, (lag) => lag === 0), "60 seconds")
+    }).pipe(Effect.scoped), 180_000)
 
   it.live(
     "fast ones finish behind a slow one on the same partition, whose message stays uncommitted",
@@ -68,11 +68,11 @@ TestServers.describeWithKafka("jobs over Kafka", () => {
         const fast = yield* submit("fast", 50, { runAtMs: (yield* Effect.orDie(store.now)) + 3_000 })
         yield* send([slow!, ...fast].map(message), 0)
         yield* eventually("the slow one runs", Effect.map(states([slow!]), ([state]) => state === "running"))
-        yield* eventually("the fast ones are done", completed(fast), "10 seconds")
+        yield* eventually("the fast ones are done", completed(fast), "60 seconds")
         assert.deepStrictEqual(yield* states([slow!]), ["running"])
-        yield* eventually("what was dropped is committed", Effect.map(lag, (lag) => lag <= 52), "10 seconds")
+        yield* eventually("what was dropped is committed", Effect.map(lag, (lag) => lag <= 52), "60 seconds")
       }).pipe(Effect.scoped),
-    60_000
+    180_000
   )
 
   it.live(
@@ -87,11 +87,11 @@ TestServers.describeWithKafka("jobs over Kafka", () => {
         yield* send([running!, cancelled!, crypto.randomUUID() as JobId].map(message))
         yield* eventually("it is done", completed([running!]))
         yield* send([message(running!)])
-        yield* eventually("all of it is committed", Effect.map(lag, (lag) => lag === 0), "20 seconds")
+        yield* eventually("all of it is committed", Effect.map(lag, (lag) => lag === 0), "60 seconds")
         assert.strictEqual(runs(running!), 1)
         assert.strictEqual(runs(cancelled!), 0)
       }).pipe(Effect.scoped),
-    60_000
+    180_000
   )
 
   it.live("garbage is counted, skipped and committed", () =>
@@ -106,9 +106,9 @@ TestServers.describeWithKafka("jobs over Kafka", () => {
       const ids = yield* submit("fast", 20)
       yield* send(ids.map(message), 2)
       yield* eventually("the jobs are done", completed(ids))
-      yield* eventually("all of it is committed", Effect.map(lag, (lag) => lag === 0), "20 seconds")
+      yield* eventually("all of it is committed", Effect.map(lag, (lag) => lag === 0), "60 seconds")
       assert.strictEqual(Number((yield* Metric.value(counter)).count), before + 5)
-    }).pipe(Effect.scoped), 60_000)
+    }).pipe(Effect.scoped), 180_000)
 
   it.live(
     "a job with a priority, and one that was taken back, run ahead of what was published",
@@ -125,7 +125,7 @@ TestServers.describeWithKafka("jobs over Kafka", () => {
         yield* eventually("the retried one is done", completed([retried!]))
         assert.include(yield* states(backlog), "pending")
       }).pipe(Effect.scoped),
-    60_000
+    180_000
   )
 
   it.live(
@@ -135,7 +135,7 @@ TestServers.describeWithKafka("jobs over Kafka", () => {
         const system = yield* manned()
         const { admin, completed, group, handlers, lag, once, submit, theWorker, topic, worker } = system
         const ids = [...(yield* submit("fast", 60))]
-        yield* eventually("the first are done", completed(ids), "20 seconds")
+        yield* eventually("the first are done", completed(ids), "60 seconds")
         let last = theWorker
         for (const offset of ["0", "1000000000"]) {
           yield* last.stop
@@ -143,38 +143,38 @@ TestServers.describeWithKafka("jobs over Kafka", () => {
           yield* admin((admin) => admin.setOffsets({ groupId: group, topic, partitions }))
           ids.push(...(yield* submit("fast", 20)))
           last = yield* worker(handlers, { slots: 4 })
-          yield* eventually("all are done", completed(ids), "20 seconds")
-          yield* eventually("all of it is committed", Effect.map(lag, (lag) => lag === 0), "20 seconds")
+          yield* eventually("all are done", completed(ids), "60 seconds")
+          yield* eventually("all of it is committed", Effect.map(lag, (lag) => lag === 0), "60 seconds")
         }
         assert.isTrue(once(ids))
       }).pipe(Effect.scoped),
-    120_000
+    180_000
   )
 
   it.live("a topic that is deleted is made again, while its jobs run", () =>
     Effect.gen(function*() {
       const { admin, completed, lag, offsets, submit, theWorker, topic, transport } = yield* manned()
       const before = yield* submit("fast", 20)
-      yield* eventually("the first are done", completed(before), "20 seconds")
+      yield* eventually("the first are done", completed(before), "60 seconds")
       yield* admin((admin) => admin.deleteTopics({ topics: [topic] }))
       const during = yield* submit("fast", 20)
-      yield* eventually("those published meanwhile are done", completed(during), "20 seconds")
+      yield* eventually("those published meanwhile are done", completed(during), "60 seconds")
       yield* eventually(
         "the topic is there again",
         Effect.map(admin((admin) => admin.listTopics()), (topics) => topics.includes(topic)),
-        "30 seconds"
+        "60 seconds"
       )
-      yield* eventually("the worker is well", Effect.map(theWorker.reasons, ({ length }) => length === 0), "30 seconds")
+      yield* eventually("the worker is well", Effect.map(theWorker.reasons, ({ length }) => length === 0), "60 seconds")
       const unknown = { id: crypto.randomUUID() as JobId, type: JobType.make("fast"), queue: queueDefault }
       yield* eventually("ids are taken again", Effect.map(Effect.exit(transport.publish([unknown])), Exit.isSuccess))
       const after = yield* submit("fast", 60)
-      yield* eventually("the later ones are done", completed(after), "20 seconds")
+      yield* eventually("the later ones are done", completed(after), "60 seconds")
       yield* eventually(
         "they came by the topic",
         Effect.map(Effect.all([lag, offsets]), ([lag, all]) => lag === 0 && all.some((offset) => offset > 0)),
-        "30 seconds"
+        "60 seconds"
       )
-    }).pipe(Effect.scoped), 120_000)
+    }).pipe(Effect.scoped), 180_000)
 
   it.live("a worker without a partition has work within 2 s while another is full", () =>
     Effect.gen(function*() {
@@ -187,17 +187,17 @@ TestServers.describeWithKafka("jobs over Kafka", () => {
       const system = yield* stage(prefix)
       const { handlers } = probes()
       const full = yield* system.worker(handlers, { slots: 2 })
-      yield* eventually("it is well", Effect.map(full.reasons, ({ length }) => length === 0), "20 seconds")
+      yield* eventually("it is well", Effect.map(full.reasons, ({ length }) => length === 0), "60 seconds")
       const slow = yield* system.submit("slow", 2)
       yield* eventually("it is full", Effect.map(system.states(slow), (all) => all.every((s) => s === "running")))
       const idle = yield* system.worker(handlers, { slots: 2 })
-      yield* eventually("both are well", Effect.map(idle.reasons, ({ length }) => length === 0), "20 seconds")
+      yield* eventually("both are well", Effect.map(idle.reasons, ({ length }) => length === 0), "60 seconds")
       const fast = yield* system.submit("fast", 2)
       yield* eventually("the fast ones are done", system.completed(fast))
       for (const { createdAtMs, startedAtMs } of yield* Effect.orDie(system.store.get(fast))) {
         assert.isBelow(startedAtMs! - createdAtMs, 2_000)
       }
-    }).pipe(Effect.scoped), 90_000)
+    }).pipe(Effect.scoped), 180_000)
 
   it.live("twelve workers on six partitions all have work", () =>
     Effect.gen(function*() {
@@ -209,7 +209,7 @@ TestServers.describeWithKafka("jobs over Kafka", () => {
       assert.isTrue(once(ids))
       const workers = new Set((yield* Effect.orDie(store.get(ids))).map((job) => job.worker))
       assert.strictEqual(workers.size, 12)
-    }).pipe(Effect.scoped), 120_000)
+    }).pipe(Effect.scoped), 180_000)
 
   it.live(
     "full workers that come and go run no more than they have slots, and leave nothing behind",
@@ -230,8 +230,8 @@ TestServers.describeWithKafka("jobs over Kafka", () => {
         yield* eventually("all are done", completed(ids), "60 seconds")
         assert.isTrue(seen.every(({ runningMax }) => runningMax() <= 2))
         assert.isTrue(ids.every((id) => seen.reduce((sum, { runs }) => sum + runs(id), 0) <= 2))
-        yield* eventually("nothing is left to commit", Effect.map(lag, (lag) => lag === 0), "30 seconds")
+        yield* eventually("nothing is left to commit", Effect.map(lag, (lag) => lag === 0), "60 seconds")
       }).pipe(Effect.scoped),
-    120_000
+    180_000
   )
 })

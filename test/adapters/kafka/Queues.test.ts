@@ -32,7 +32,7 @@ const manned = Effect.fnUntraced(function*(options: { readonly slots: number; re
   const seen = probes(options.ms)
   const start = Effect.gen(function*() {
     const worker = yield* system.worker(seen.handlers, { slots: options.slots })
-    yield* eventually("it is well", Effect.map(worker.reasons, ({ length }) => length === 0), "20 seconds")
+    yield* eventually("it is well", Effect.map(worker.reasons, ({ length }) => length === 0), "60 seconds")
     return worker
   })
   const of = (queue: Queue, count: number, priority = 0) =>
@@ -50,15 +50,15 @@ TestServers.describeWithKafka("queues over Kafka", () => {
         yield* start
         const limited = yield* of(held, 60)
         const others = yield* of(free, 200)
-        yield* eventually("the others are done", completed(others), "20 seconds")
-        yield* eventually("all are done", completed(limited), "20 seconds")
+        yield* eventually("the others are done", completed(others), "60 seconds")
+        yield* eventually("all are done", completed(limited), "60 seconds")
         assert.strictEqual(most(held), 2)
         assert.isAtLeast(most(free), 4)
         assert.strictEqual(new Set(order).size, 260)
         assert.lengthOf(order, 260)
-        yield* eventually("nothing is left to commit", Effect.map(lag, (lag) => lag === 0), "20 seconds")
+        yield* eventually("nothing is left to commit", Effect.map(lag, (lag) => lag === 0), "60 seconds")
       }).pipe(Effect.scoped),
-    90_000
+    180_000
   )
 
   it.live(
@@ -70,14 +70,14 @@ TestServers.describeWithKafka("queues over Kafka", () => {
         yield* Effect.orDie(queues.put(held, { paused: true }))
         const waiting = yield* of(held, 40)
         const others = yield* of(free, 40)
-        yield* eventually("the others are done", completed(others), "20 seconds")
-        yield* eventually("all messages are committed", Effect.map(lag, (lag) => lag === 0), "20 seconds")
+        yield* eventually("the others are done", completed(others), "60 seconds")
+        yield* eventually("all messages are committed", Effect.map(lag, (lag) => lag === 0), "60 seconds")
         assert.isTrue((yield* states(waiting)).every((state) => state === "pending"))
         yield* Effect.orDie(queues.put(held, { paused: false }))
         yield* eventually("they are done", completed(waiting), "5 seconds")
         assert.deepStrictEqual(order.slice(40).toSorted(), [...waiting].toSorted())
       }).pipe(Effect.scoped),
-    90_000
+    180_000
   )
 
   it.live(
@@ -93,11 +93,11 @@ TestServers.describeWithKafka("queues over Kafka", () => {
         // Named by messages too, the least urgent first.
         yield* send([...low, ...plain, ...high].map((id) => `1:${id}`))
         yield* start
-        yield* eventually("all are done", completed([...low, ...plain, ...high]), "20 seconds")
+        yield* eventually("all are done", completed([...low, ...plain, ...high]), "60 seconds")
         const at = (ids: ReadonlyArray<string>) => ids.map((id) => order.indexOf(id))
         assert.isBelow(Math.max(...at(high)), Math.min(...at(plain)))
         assert.isBelow(Math.max(...at(plain)), Math.min(...at(low)))
       }).pipe(Effect.scoped),
-    90_000
+    180_000
   )
 })

@@ -39,7 +39,8 @@ const garbage = Effect.gen(function*() {
 TestServers.describeWithKafka("TransportKafka", () => {
   TransportContract.suite("kafka", transport, {
     deliveries: true,
-    within: "25 seconds",
+    // A member that is starved joins its group late, and once more after that; a job that waits for it is no law of this.
+    within: "90 seconds",
     disconnect: Rows.query(
       // After a while the last that a listening connection was asked is whether it is alive.
       `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
@@ -48,7 +49,7 @@ TestServers.describeWithKafka("TransportKafka", () => {
     garbage
   })
 
-  it.layer(transport, { excludeTestServices: true, timeout: "60 seconds" })("TransportKafka", (it) => {
+  it.layer(transport, { excludeTestServices: true, timeout: "2 minutes" })("TransportKafka", (it) => {
     it.effect(
       "one process is told of what another publishes, from when it says that it waits for such",
       () =>
@@ -81,10 +82,10 @@ TestServers.describeWithKafka("TransportKafka", () => {
               yield* Effect.sleep("50 millis")
               return told > 0
             }),
-            "10 seconds"
+            "60 seconds"
           )
         }).pipe(Effect.scoped),
-      60_000
+      180_000
     )
 
     it.effect(
@@ -111,16 +112,16 @@ TestServers.describeWithKafka("TransportKafka", () => {
           const scope = yield* Scope.make()
           const first = yield* Scope.provide(receive((id) => !slow.has(id)), scope)
           yield* transport.publish(jobs)
-          yield* eventually("all of them", Effect.sync(() => jobs.every(({ id }) => first.includes(id))), "20 seconds")
+          yield* eventually("all of them", Effect.sync(() => jobs.every(({ id }) => first.includes(id))), "60 seconds")
           yield* Scope.close(scope, Exit.void)
           const second = yield* receive(() => true)
           yield* eventually(
             "those in work",
             Effect.sync(() => [...slow].every((id) => second.includes(id))),
-            "20 seconds"
+            "60 seconds"
           )
         }).pipe(Effect.scoped),
-      60_000
+      180_000
     )
   })
 })

@@ -53,7 +53,7 @@ it.layer(Postgres.layer, { excludeTestServices: true })("Database", (it) => {
     Effect.gen(function*() {
       const database = yield* Database.Database
       const [error, ms] = yield* timed(
-        Effect.flip(database.query("read", `SELECT pg_sleep(3), 'cancel me'`, [], { deadlineMs: 100 }))
+        Effect.flip(database.query("read", `SELECT pg_sleep(60), 'cancel me'`, [], { deadlineMs: 100 }))
       )
       assert.deepStrictEqual([error.kind, error.code], ["unavailable", null])
       assert.isBelow(ms, 2_000)
@@ -66,8 +66,7 @@ it.layer(Postgres.layer, { excludeTestServices: true })("Database", (it) => {
              WHERE state = 'active' AND query LIKE '%cancel me%' AND pid <> pg_backend_pid()`
           ),
           ([row]) => row?.n === 0
-        ),
-        "2 seconds"
+        )
       )
     }))
 
@@ -75,10 +74,20 @@ it.layer(Postgres.layer, { excludeTestServices: true })("Database", (it) => {
     Effect.gen(function*() {
       const database = yield* Database.Database
       const busy = yield* Effect.forkChild(Effect.all(
-        Array.from({ length: 5 }, () => Effect.exit(database.query("hot", `SELECT pg_sleep(2)`))),
+        Array.from({ length: 5 }, () => Effect.exit(database.query("hot", `SELECT pg_sleep(2.5), 'fills'`))),
         { concurrency: "unbounded" }
       ))
-      yield* Effect.sleep("50 millis")
+      yield* eventually(
+        "the lane is full",
+        Effect.map(
+          database.query<{ n: number }>(
+            "vital",
+            `SELECT count(*)::int AS n FROM pg_stat_activity
+             WHERE state = 'active' AND query LIKE '%fills%' AND pid <> pg_backend_pid()`
+          ),
+          ([row]) => row?.n === 4
+        )
+      )
       const [[error, waited], [, vital]] = yield* Effect.all([
         timed(Effect.flip(database.query("hot", `SELECT 1`, [], { deadlineMs: 200 }))),
         timed(database.query("vital", `SELECT 1`))
@@ -202,5 +211,5 @@ it.live(
         })
       }).pipe(Effect.provideContext(context))
     }).pipe(Effect.scoped),
-  60_000
+  180_000
 )

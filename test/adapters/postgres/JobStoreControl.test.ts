@@ -23,7 +23,7 @@ const said = Effect.fnUntraced(function*<E, R>(body: Effect.Effect<unknown, E, R
   return payloads.slice(0, -1)
 }, Effect.scoped)
 
-it.layer(layerWith(true), { excludeTestServices: true, timeout: "30 seconds" })("JobStorePostgres, waking", (it) => {
+it.layer(layerWith(true), { excludeTestServices: true, timeout: "2 minutes" })("JobStorePostgres, waking", (it) => {
   it.effect("a cancel of a running job names the claim, and one of a waiting job wakes nobody", () =>
     Effect.gen(function*() {
       const store = yield* JobStore
@@ -61,7 +61,7 @@ it.layer(layerWith(true), { excludeTestServices: true, timeout: "30 seconds" })(
     }))
 })
 
-it.layer(layerWith(false), { excludeTestServices: true, timeout: "30 seconds" })("JobStorePostgres, control", (it) => {
+it.layer(layerWith(false), { excludeTestServices: true, timeout: "2 minutes" })("JobStorePostgres, control", (it) => {
   it.effect("where somebody else wakes, the store says nothing", () =>
     Effect.gen(function*() {
       const store = yield* JobStore

@@ -14,7 +14,7 @@ const layer = Layer.mergeAll(
   TransportPostgres.layer
 ).pipe(Layer.provideMerge(Postgres.layer))
 
-it.layer(layer, { excludeTestServices: true, timeout: "30 seconds" })("JobStorePostgres beside a topic", (it) => {
+it.layer(layer, { excludeTestServices: true, timeout: "2 minutes" })("JobStorePostgres beside a topic", (it) => {
   it.effect("a submit and a promotion leave the telling to the topic, a retry does not", () =>
     Effect.gen(function*() {
       const store = yield* JobStore

@@ -108,7 +108,7 @@ const act = Effect.fnUntraced(function*(known: Array<JobId>, done: Map<string, n
   }
 })
 
-it.layer(layer, { excludeTestServices: true, timeout: "60 seconds" })("JobStorePostgres", (it) => {
+it.layer(layer, { excludeTestServices: true, timeout: "2 minutes" })("JobStorePostgres", (it) => {
   it.effect("the tally says what is so, after any mixture of operations", () =>
     Effect.gen(function*() {
       const seed = "tally"
@@ -149,5 +149,5 @@ it.layer(layer, { excludeTestServices: true, timeout: "60 seconds" })("JobStoreP
       ) {
         assert.isAbove(done.get(what) ?? 0, 0, what)
       }
-    }), 60_000)
+    }), 180_000)
 })

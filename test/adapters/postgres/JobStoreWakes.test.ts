@@ -37,16 +37,17 @@ it.layer(Layer.provideMerge(store(true), Postgres.layer), { excludeTestServices:
             if (payload === "end") return said.toSorted()
             said.push(payload)
           }
-        }).pipe(Effect.timeout("5 seconds"))
-        const [now] = yield* database.query<{ now: number }>("read", `SELECT deadman.now_ms()::float8 AS now`)
-        const after = (ms: number) => (now?.now ?? 0) + ms
+        })
+        const after = (ms: number) => Effect.map(jobStore.now, (now) => now + ms)
 
         const answer = yield* jobStore.submit(yield* Jobs.jobs(50), { atomic: false })
         assert.isTrue(answer.announced)
         assert.deepStrictEqual(yield* heard, ["r"])
-        yield* jobStore.submit([yield* Jobs.job({ runAtMs: after(1_500) }), yield* Jobs.job()], { atomic: false })
+        yield* jobStore.submit([yield* Jobs.job({ runAtMs: yield* after(1_500) }), yield* Jobs.job()], {
+          atomic: false
+        })
         assert.deepStrictEqual(yield* heard, ["d", "r"])
-        yield* jobStore.submit([yield* Jobs.job({ runAtMs: after(3_600_000) })], { atomic: false })
+        yield* jobStore.submit([yield* Jobs.job({ runAtMs: yield* after(3_600_000) })], { atomic: false })
         assert.deepStrictEqual(yield* heard, [])
 
         const jobs = yield* submittedAll(6)

@@ -54,7 +54,7 @@ it.live(
         assert.deepStrictEqual(rows, [{ schema_version: schemaVersion, only_row: true }])
       }
     }).pipe(Effect.scoped),
-  60_000
+  180_000
 )
 
 it.live("where the schema is right, nothing but reading is asked for", () =>

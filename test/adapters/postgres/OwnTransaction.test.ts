@@ -53,7 +53,7 @@ const connected = Effect.gen(function*() {
   return { query, send }
 })
 
-it.layer(layer, { excludeTestServices: true, timeout: "60 seconds" })("OwnTransaction", (it) => {
+it.layer(layer, { excludeTestServices: true, timeout: "2 minutes" })("OwnTransaction", (it) => {
   const table = Rows.query("CREATE TABLE IF NOT EXISTS public.account (name text PRIMARY KEY, balance int NOT NULL)")
 
   /** An account of the test's own, and a way to put one into it. */
@@ -185,8 +185,9 @@ it.layer(layer, { excludeTestServices: true, timeout: "60 seconds" })("OwnTransa
           if (pledge === "effect") yield* Effect.promise(() => OwnTransaction.guard(running(claim), "x", query))
           yield* send("UPDATE public.account SET balance = balance + 1 WHERE name = $1", [name])
           if (pledge === "completion") yield* Effect.promise(() => OwnTransaction.completing(running(claim), 1, query))
-          yield* send("SET CONSTRAINTS ALL IMMEDIATE")
+          // Before the fence: it may have stood for a while when its answer is here.
           const since = yield* Clock.currentTimeMillis
+          yield* send("SET CONSTRAINTS ALL IMMEDIATE")
           // Nothing more is sent on that connection. The job is locked now, but not for long.
           yield* eventually("the reclaim goes through", Effect.map(Effect.exit(Rows.lose(claim)), Exit.isSuccess))
           const tookMs = (yield* Clock.currentTimeMillis) - since

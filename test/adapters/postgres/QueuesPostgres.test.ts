@@ -36,7 +36,7 @@ const pausedOf = (queue: string) =>
     (rows) => rows.map((row) => row["paused"])
   )
 
-it.layer(Layer.provideMerge(ports, Postgres.layer), { excludeTestServices: true, timeout: "60 seconds" })(
+it.layer(Layer.provideMerge(ports, Postgres.layer), { excludeTestServices: true, timeout: "2 minutes" })(
   "QueuesPostgres",
   (it) => {
     it.effect("a route that is added beside a pause is born paused, whichever of the two is first", () =>
@@ -147,10 +147,11 @@ it.layer(Layer.provideMerge(ports, Postgres.layer), { excludeTestServices: true,
         yield* Rows.query(`UPDATE deadman.queue SET stepped_at_ms = stepped_at_ms - 10000 WHERE name = $1::text`, [
           queue
         ])
-        // Others' tests have transactions open as well, for a moment.
+        // Others' tests have transactions open as well, some of them for longer.
         yield* eventually(
           "the last walk is over",
-          Effect.andThen(walk, Effect.map(stepped(queue), (at) => at === null))
+          Effect.andThen(walk, Effect.map(stepped(queue), (at) => at === null)),
+          "90 seconds"
         )
         assert.lengthOf(yield* wrong, 0)
       }))
@@ -194,7 +195,8 @@ it.layer(Layer.provideMerge(ports, Postgres.layer), { excludeTestServices: true,
         yield* Fiber.join(long)
         yield* eventually(
           "the last walk is over",
-          Effect.andThen(walk, Effect.map(stepped(queue), (at) => at === null))
+          Effect.andThen(walk, Effect.map(stepped(queue), (at) => at === null)),
+          "90 seconds"
         )
         assert.lengthOf(
           yield* Rows.query(

@@ -157,7 +157,7 @@ const texts: ReadonlyArray<readonly [text: string, taken: boolean]> = [
 
 const layer = Layer.provideMerge(JobStorePostgres.layer({ wake: true, keyTtlMs: 60_000 }), Postgres.layer)
 
-it.layer(layer, { excludeTestServices: true, timeout: "60 seconds" })("deadman.submit", (it) => {
+it.layer(layer, { excludeTestServices: true, timeout: "2 minutes" })("deadman.submit", (it) => {
   it.effect("stores what the same request over HTTP would store", () =>
     Effect.gen(function*() {
       const sql = yield* connected()

@@ -34,7 +34,7 @@ it("every wake is read back from its payload, and nothing else is", () => {
   }
 })
 
-it.layer(layer, { excludeTestServices: true, timeout: "30 seconds" })("TransportPostgres", (it) => {
+it.layer(layer, { excludeTestServices: true, timeout: "2 minutes" })("TransportPostgres", (it) => {
   it.effect("one connection listens for all subscribers of a process", () =>
     Effect.gen(function*() {
       const transport = yield* Transport
@@ -106,17 +106,13 @@ it.live(
       assert.deepStrictEqual(yield* Queue.take(wakes), { _tag: "Due" } satisfies Wake)
       yield* proxy.halfOpen
       yield* notify
-      assert.deepStrictEqual(
-        yield* Queue.take(wakes).pipe(Effect.timeout("5 seconds")),
-        { _tag: "Resumed" } satisfies Wake
-      )
+      assert.deepStrictEqual(yield* Queue.take(wakes), { _tag: "Resumed" } satisfies Wake)
       assert.isTrue(yield* healthy)
       yield* notify
-      assert.deepStrictEqual(yield* Queue.take(wakes).pipe(Effect.timeout("5 seconds")), { _tag: "Due" } satisfies Wake)
+      assert.deepStrictEqual(yield* Queue.take(wakes), { _tag: "Due" } satisfies Wake)
       // The driver gives the old connection up, so that none of them pile up.
-      yield* eventually("the dead connection is let go", Effect.map(proxy.connections, (n) => n === 1), "15 seconds")
-    }).pipe(Effect.scoped),
-  40_000
+      yield* eventually("the dead connection is let go", Effect.map(proxy.connections, (n) => n === 1), "60 seconds")
+    }).pipe(Effect.scoped)
 )
 
 it.live("a notification of our own that does not come back makes it ask at once", () =>
@@ -130,11 +126,9 @@ it.live("a notification of our own that does not come back makes it ask at once"
       yield* eventually(
         "a wake could be sent",
         Effect.map(Effect.exit(transport.wake([{ _tag: "Ready" }])), (exit) => exit._tag === "Success"),
-        "15 seconds"
+        "60 seconds"
       )
-      assert.deepStrictEqual(
-        yield* Queue.take(wakes).pipe(Effect.timeout("5 seconds")),
-        { _tag: "Resumed" } satisfies Wake
-      )
+      // By nothing but the lost echo: a silent connection would be asked after ten minutes.
+      assert.deepStrictEqual(yield* Queue.take(wakes), { _tag: "Resumed" } satisfies Wake)
     }).pipe(Effect.provideContext(transport))
-  }).pipe(Effect.scoped), 40_000)
+  }).pipe(Effect.scoped))

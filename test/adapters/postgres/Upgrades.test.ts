@@ -99,7 +99,7 @@ it.live(
       assert.strictEqual(yield* versionOf(url), schemaVersion)
       assert.deepStrictEqual(yield* indexes(url), allValid)
     }).pipe(Effect.scoped),
-  120_000
+  180_000
 )
 
 it.live(
@@ -111,7 +111,7 @@ it.live(
       assert.strictEqual(yield* versionOf(url), schemaVersion)
       assert.deepStrictEqual(yield* indexes(url), allValid)
     }).pipe(Effect.scoped),
-  60_000
+  180_000
 )
 
 /** The step that makes indexes beside running processes is 0007. */
@@ -146,7 +146,7 @@ it.live(
       assert.strictEqual(yield* versionOf(url), schemaVersion)
       assert.deepStrictEqual(yield* indexes(url), allValid)
     }).pipe(Effect.scoped),
-  60_000
+  180_000
 )
 
 it.live("a process of before adds routes with the rights that it had, and they are as their queue is", () =>
@@ -175,13 +175,13 @@ it.live("a process of before adds routes with the rights that it had, and they a
 
 const store = Layer.provideMerge(JobStorePostgres.layer({ wake: false, keyTtlMs: 60_000 }), Postgres.layer)
 
-it.layer(store, { excludeTestServices: true, timeout: "60 seconds" })("beside processes of schema 2", (it) => {
+it.layer(store, { excludeTestServices: true, timeout: "2 minutes" })("beside processes of schema 2", (it) => {
   it.effect("they claim jobs with a time to start by, and what was started so does not expire", () =>
     Effect.gen(function*() {
       const store = yield* JobStore
       const url = yield* Postgres.Url
       const send = yield* connected(url)
-      const job = yield* Jobs.job({ type: yield* Jobs.freshType, startByMs: (yield* store.now) + 1_500 })
+      const job = yield* Jobs.job({ type: yield* Jobs.freshType, startByMs: (yield* store.now) + 3_000 })
       const ended = yield* Jobs.job({ type: yield* Jobs.freshType, startByMs: job.startByMs! })
       yield* store.submit([job, ended], { atomic: false })
       const lease = randomUUID()
@@ -206,7 +206,7 @@ it.layer(store, { excludeTestServices: true, timeout: "60 seconds" })("beside pr
     Effect.gen(function*() {
       const store = yield* JobStore
       const send = yield* connected(yield* Postgres.Url)
-      const job = yield* Jobs.job({ type: yield* Jobs.freshType, startByMs: (yield* store.now) + 1_000 })
+      const job = yield* Jobs.job({ type: yield* Jobs.freshType, startByMs: (yield* store.now) + 3_000 })
       yield* store.submit([job], { atomic: false })
       const lease = randomUUID()
       assert.lengthOf(yield* send(SchemaTwo.claim, SchemaTwo.claimParams(lease, job.type)), 1)

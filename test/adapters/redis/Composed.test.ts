@@ -87,7 +87,7 @@ const completed = (ids: ReadonlyArray<JobId>) =>
   eventually(
     "all jobs are completed",
     Effect.map(all(ids), (jobs) => jobs.length === ids.length && jobs.every(({ state }) => state === "completed")),
-    "40 seconds"
+    "90 seconds"
   )
 
 /** A worker that claims and dies, before or after it has told Redis. */
@@ -175,7 +175,7 @@ const faults: Readonly<Record<string, Fault>> = {
 
 TestServers.describeWithRedis("workers and keepers over Postgres and Redis", () => {
   for (const [what, fault] of Object.entries(faults)) {
-    it.layer(Layer.mergeAll(store, Redis.server(), quiet), { excludeTestServices: true, timeout: "60 seconds" })(
+    it.layer(Layer.mergeAll(store, Redis.server(), quiet), { excludeTestServices: true, timeout: "2 minutes" })(
       "",
       (it) => {
         it.effect(
@@ -195,6 +195,8 @@ TestServers.describeWithRedis("workers and keepers over Postgres and Redis", () 
                 ...Array.from({ length: 150 }, (_, n) => ({ payload: String(n) })),
                 ...delayed
               ])
+              // What is stored after its time cannot run at it.
+              const storedMs = yield* (yield* JobStore).now
               yield* eventually("they run", Effect.sync(() => runs.size > 20))
               yield* Effect.orDie(fault(server))
               yield* completed([...ids, ...dead])
@@ -203,7 +205,9 @@ TestServers.describeWithRedis("workers and keepers over Postgres and Redis", () 
                 assert.strictEqual(job.staleWrites, 0)
                 assert.lengthOf(runs.get(job.id) ?? [], 1)
               }
-              const late = ids.slice(158).map((id, n) => runs.get(id)![0]!.atMs - delayed[n]!.runAtMs)
+              const late = ids.slice(158).map((id, n) =>
+                runs.get(id)![0]!.atMs - Math.max(storedMs, delayed[n]!.runAtMs)
+              )
               assert.isAtMost(Math.max(...late), 2_000, "ms late")
               // Those whose workers died, once their leases were over.
               for (const orphan of yield* all(dead)) {
@@ -211,7 +215,7 @@ TestServers.describeWithRedis("workers and keepers over Postgres and Redis", () 
                 assert.isAbove(runs.get(orphan.id)![0]!.atMs - diedMs, leaseMs)
               }
             }).pipe(Effect.scoped),
-          60_000
+          180_000
         )
       }
     )

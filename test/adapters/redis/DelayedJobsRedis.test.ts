@@ -13,7 +13,7 @@ TestServers.describeWithRedis("DelayedJobsRedis", () => {
 
   it.layer(Redis.onServer.pipe(Layer.provideMerge(Redis.server())), {
     excludeTestServices: true,
-    timeout: "60 seconds"
+    timeout: "2 minutes"
   })(
     "on a server of its own",
     (it) => {

@@ -79,7 +79,7 @@ TestServers.describeWithRedis("a reaper over Redis", () => {
         KeeperConfig.layer(),
         Redis.onServer.pipe(Layer.provideMerge(Redis.server()))
       ),
-      { excludeTestServices: true, timeout: "60 seconds" }
+      { excludeTestServices: true, timeout: "2 minutes" }
     )("", (it) => {
       it.effect(what, () => test)
     })

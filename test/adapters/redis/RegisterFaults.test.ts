@@ -64,7 +64,7 @@ const suite = (
 ) =>
   it.layer(Redis.onServer.pipe(Layer.provideMerge(Redis.server())), {
     excludeTestServices: true,
-    timeout: "60 seconds"
+    timeout: "2 minutes"
   })(
     name,
     (it) => body((what, effect) => it.effect(what, () => Effect.scoped(effect)))

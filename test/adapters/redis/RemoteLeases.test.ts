@@ -41,7 +41,7 @@ const world = Remote.layer.pipe(
 )
 
 TestServers.describeWithRedis("workers over HTTP and Redis", () => {
-  it.layer(world, { excludeTestServices: true, timeout: "60 seconds" })("", (it) => {
+  it.layer(world, { excludeTestServices: true, timeout: "2 minutes" })("", (it) => {
     it.effect("a lease lives in Redis while its worker sends heartbeats, and lapses when it does not", () =>
       Effect.gen(function*() {
         const store = yield* JobStore

@@ -74,7 +74,7 @@ describe("a handler in a thread", () => {
       assert.strictEqual((yield* ended(world, ids.dated)).result, true)
       assert.include((yield* ended(world, ids.absent)).errors[0]?.message, "nowhere.js")
       assert.include((yield* ended(world, ids.strange)).errors[0]?.message, "exports no function called notAFunction")
-    }), 60_000)
+    }), 180_000)
 
   it.live("that dies is a failed attempt of its job alone", () =>
     Effect.gen(function*() {
@@ -86,7 +86,7 @@ describe("a handler in a thread", () => {
       assert.include((yield* ended(world, exit)).errors[0]?.message, "ended with code 7")
       assert.include((yield* ended(world, leak)).errors[0]?.message, "thrown in a timer")
       assert.strictEqual((yield* ended(world, good)).state, "completed")
-    }), 60_000)
+    }), 180_000)
 
   it.live("that is interrupted ends at once, in the middle of its computation", () =>
     Effect.gen(function*() {
@@ -108,7 +108,7 @@ describe("a handler in a thread", () => {
         const job = yield* world.job(id)
         assert.deepStrictEqual([job.state, job.attempts, job.leaseLosses], ["pending", 0, 0])
       }
-    }), 60_000)
+    }), 180_000)
 
   it.live("shares a bounded number of threads, which are used again", () =>
     Effect.gen(function*() {
@@ -136,7 +136,7 @@ describe("a handler in a thread", () => {
       yield* Effect.exit(run({ do: "exit" }))
       yield* run({ do: "echo" })
       assert.isAtMost(pool.size(), 2)
-    }), 60_000)
+    }), 180_000)
 
   it("asks for a number of threads that makes sense", () => {
     for (const threads of [0, 1.5, 257]) {

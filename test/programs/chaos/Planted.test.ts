@@ -12,7 +12,7 @@ import { chaos } from "./ChaosRun.ts"
 import { faults } from "./plants.mjs"
 
 const small = ["--seed", "planted", "--workers", "3", "--threads-per-worker", "24", "--lease-ms", "1000"]
-const limits = ["--timeout-sec", "90"]
+const limits = ["--timeout-sec", "150"]
 
 const planted: ReadonlyArray<readonly [fault: string, title: string, args: ReadonlyArray<string>, law: Law]> = [
   [
@@ -73,7 +73,7 @@ const suite = (runs: typeof planted) => {
         assert.isNotEmpty(check?.jobs ?? [], "it names the jobs")
         assert.include(output, "--seed planted", "it says how to replay it")
         assert.strictEqual(exit, 1)
-      }), 180_000)
+      }), 300_000)
   }
 }
 

@@ -14,7 +14,7 @@ const profiles = ["postgres", "scale"]
 // Side by side they would be late for want of a core on a small machine, and late is judged.
 const runs = Effect.forEach(
   profiles,
-  (profile) => chaos([...size.split(" "), "--timeout-sec", "120", "--profile", profile, "--seed", seed])
+  (profile) => chaos([...size.split(" "), "--timeout-sec", "150", "--profile", profile, "--seed", seed])
 )
 
 const ran = await Effect.runPromise(runs)

@@ -21,7 +21,7 @@ it.live("a siege answers with its report, whatever it has come to", () =>
       "as-json",
       ...size.split(" "),
       "--timeout-sec",
-      "45",
+      "150",
       "--out",
       folder
     ], { killAfterMs: 280_000 })

@@ -117,7 +117,7 @@ beforeAll(() =>
 afterAll(() => {
   consumer?.remove()
   return Effect.runPromise(Scope.close(scope, Exit.void))
-}, 30_000)
+}, 180_000)
 
 /** Runs an example on the database of this suite. */
 const example = (file: string, env: Readonly<Record<string, string>> = {}) =>
@@ -182,7 +182,7 @@ describe("the package", () => {
         assert.deepStrictEqual(missing(ran, "completed Hello, Ada!"), [])
         assert.isTrue(existsSync(join(consumer.folder, ".deadman")))
       }),
-    120_000
+    180_000
   )
 
   it(
@@ -193,14 +193,14 @@ describe("the package", () => {
         assert.deepStrictEqual(missing(ran, "completed Hello, Ada!"), [])
       )
     },
-    60_000
+    180_000
   )
 
   it("is a command", () =>
     consumer.run("npx", ["--no-install", "deadman", "--version"]).then((ran) => {
       assert.strictEqual(ran.code, 0, ran.output)
       assert.include(ran.output, manifest.version)
-    }), 60_000)
+    }), 180_000)
 
   it(
     "can be required from CommonJS",
@@ -208,7 +208,7 @@ describe("the package", () => {
       consumer.run(process.execPath, ["-e", `console.log(typeof require("deadman").Deadman.start)`]).then((ran) =>
         assert.deepStrictEqual(missing(ran, "function"), [])
       ),
-    60_000
+    180_000
   )
 })
 
@@ -218,7 +218,7 @@ describe("the examples", () => {
       consumer.run("npm", ["install", ...clients, "--prefer-offline", "--no-audit", "--no-fund"]).then((ran) =>
         assert.strictEqual(ran.code, 0, ran.output)
       ),
-    120_000
+    180_000
   )
 
   it("type-check in a strict project, and so do our types; what does not fit is an error", () => {
@@ -236,7 +236,7 @@ describe("the examples", () => {
         const found = ours.flatMap((line) => /^wrong\.ts\((\d+),/.exec(line)?.[1] ?? [])
         assert.deepStrictEqual([...new Set(found)], ["5", "6", "8", "9", "10"], output)
       })
-  }, 120_000)
+  }, 180_000)
 
   it("a worker and a submitter are two processes, and the worker drains when it is told to stop", () => {
     const worker = consumer.start(process.execPath, ["worker.ts"], { DEADMAN_DATABASE_URL: url })
@@ -249,7 +249,7 @@ describe("the examples", () => {
     }).then((ran) => assert.deepStrictEqual(missing(ran, "running jobs"), [])).finally(() =>
       worker.child.kill("SIGKILL")
     )
-  }, 60_000)
+  }, 180_000)
 
   it("handlers.ts is run by the shipped worker as well", () => {
     const env = { DEADMAN_DATABASE_URL: url, DEADMAN_HANDLERS: "./handlers.ts", DEADMAN_LOG_FORMAT: "json" }
@@ -260,7 +260,7 @@ describe("the examples", () => {
       worker.child.kill("SIGTERM")
       return worker.ended
     }).then(({ code, output }) => assert.strictEqual(code, 0, output)).finally(() => worker.child.kill("SIGKILL"))
-  }, 60_000)
+  }, 180_000)
 
   it(
     "email.ts sends one e-mail although the first answer was lost",
@@ -268,7 +268,7 @@ describe("the examples", () => {
       example("email.ts").then((ran) =>
         assert.deepStrictEqual(missing(ran, "completed after 1 failure, 2 requests, 1 e-mail"), [])
       ),
-    60_000
+    180_000
   )
 
   it(
@@ -277,14 +277,14 @@ describe("the examples", () => {
       example("orders.ts").then((ran) =>
         assert.deepStrictEqual(missing(ran, "1 order, 1 job, 1 shipped; the card was refused"), [])
       ),
-    60_000
+    180_000
   )
 
   it(
     "nightly-report.ts is booked for the night, and its job runs",
     () =>
       example("nightly-report.ts").then((ran) => assert.deepStrictEqual(missing(ran, "next at 02:30", "ran true"), [])),
-    60_000
+    180_000
   )
 
   it(
@@ -293,7 +293,7 @@ describe("the examples", () => {
       example("cpu-heavy.ts").then((ran) =>
         assert.deepStrictEqual(missing(ran, "412849 primes, longer than a lease: true and 0 leases lost"), [])
       ),
-    90_000
+    180_000
   )
 
   it(
@@ -302,7 +302,7 @@ describe("the examples", () => {
       example("with-effect.ts").then((ran) =>
         assert.deepStrictEqual(missing(ran, "welcome, ada@example.org", "completed"), [])
       ),
-    60_000
+    180_000
   )
 
   it("ledger.ts is loaded by the shipped worker with its layer, and its SQL happens once", () => {
@@ -317,7 +317,7 @@ describe("the examples", () => {
       worker.child.kill("SIGTERM")
       return worker.ended
     }).then(({ code, output }) => assert.strictEqual(code, 0, output)).finally(() => worker.child.kill("SIGKILL"))
-  }, 60_000)
+  }, 180_000)
 
   it.each([
     ["mail.ts", ["plain completed mail true", "patient completed mail true", "effectful completed mail true"]],
@@ -327,7 +327,7 @@ describe("the examples", () => {
   ])(
     "%s says what it should",
     (file, lines) => example(file).then((ran) => assert.deepStrictEqual(missing(ran, ...lines), [])),
-    60_000
+    180_000
   )
 
   it(
@@ -336,7 +336,7 @@ describe("the examples", () => {
       consumer.run(process.execPath, ["own-tables.ts"]).then((ran) =>
         assert.deepStrictEqual(missing(ran, "completed 1"), [])
       ),
-    120_000
+    180_000
   )
 
   it("client.ts and client-effect.ts ask a server", () =>
@@ -359,7 +359,7 @@ describe("the examples", () => {
         })
         .then(({ code, output }) => assert.strictEqual(code, 0, output))
         .finally(() => server.child.kill("SIGKILL"))
-    }), 60_000)
+    }), 180_000)
 
   it(
     "handlers-test.ts is a test of node's own runner",
@@ -367,7 +367,7 @@ describe("the examples", () => {
       consumer.run(process.execPath, ["--test", "handlers-test.ts"]).then((ran) =>
         assert.strictEqual(ran.code, 0, ran.output)
       ),
-    60_000
+    180_000
   )
 
   it("are all run above", () => {

@@ -145,7 +145,7 @@ describe("deadman/testing", () => {
         deadman.submit("loop")
           .then(() => deadman.drain())
           .then(() => assert.fail("it ended"), (error: Error) => assert.include(error.message, "runs in one go"))),
-    60_000
+    180_000
   )
 
   it("one run of one handler: what it said is on the job", () =>
