@@ -9,12 +9,13 @@
 import { type Effect, Option, Schema } from "effect"
 import { spawnSync } from "node:child_process"
 import { randomUUID } from "node:crypto"
-import { cpSync, lstatSync, mkdirSync, readFileSync, renameSync, rmSync, symlinkSync } from "node:fs"
+import { cpSync, lstatSync, readFileSync, renameSync, rmSync, symlinkSync } from "node:fs"
 import { createRequire } from "node:module"
 import { tmpdir } from "node:os"
 import { dirname, join, relative } from "node:path"
 import { type Account, isRoot } from "./Account.ts"
 import { attempt, codeOf, EmbeddedPostgresFailed } from "./EmbeddedPostgresFailed.ts"
+import * as Folders from "./Folders.ts"
 
 export interface Binaries {
   readonly postgres: string
@@ -90,7 +91,7 @@ const copy = (root: string, version: string, parents: ReadonlyArray<string>): st
     const target = join(parent, name)
     const draft = `${target}.${randomUUID()}.tmp`
     try {
-      mkdirSync(parent, { recursive: true, mode: 0o755 })
+      Folders.make(parent, 0o755)
       if (!isSafe(parent)) continue
       if (lstatSync(target, { throwIfNoEntry: false }) === undefined) {
         cpSync(root, draft, { recursive: true, verbatimSymlinks: true })

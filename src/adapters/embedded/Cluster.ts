@@ -12,7 +12,6 @@ import {
   chmodSync,
   chownSync,
   closeSync,
-  mkdirSync,
   openSync,
   readdirSync,
   readFileSync,
@@ -26,6 +25,7 @@ import { join } from "node:path"
 import * as Account from "./Account.ts"
 import { type Binaries } from "./Binaries.ts"
 import { attempt, codeOf, EmbeddedPostgresFailed, failed, reasonIn } from "./EmbeddedPostgresFailed.ts"
+import * as Folders from "./Folders.ts"
 
 export const role = "deadman"
 export const database = "deadman"
@@ -103,7 +103,8 @@ const initialise = Effect.fn("Cluster.initialise")(function*(cluster: Cluster) {
   yield* Effect.logInfo(`creating a Postgres ${binaries.major} database in ${dataDir}`)
 
   const stdin = yield* attempt(`write to ${dataDir}`, () => {
-    mkdirSync(data, { recursive: true, mode: 0o700 })
+    Folders.make(draft, 0o700)
+    Folders.make(data, 0o700)
     ownedBy(account, data)
     writeFileSync(passwordFile, randomBytes(24).toString("base64url"), { mode: 0o600, flush: true })
     ownedBy(account, passwordFile)

@@ -7,13 +7,14 @@
  * ends, then the member leaves.
  */
 import { Duration, Effect, Redacted, Schedule, type Scope } from "effect"
-import { mkdirSync, statSync, writeFileSync } from "node:fs"
+import { statSync, writeFileSync } from "node:fs"
 import { dirname, join, resolve } from "node:path"
 import * as Account from "./Account.ts"
 import * as Binaries from "./Binaries.ts"
 import * as Cluster from "./Cluster.ts"
 import { attempt, EmbeddedPostgresFailed } from "./EmbeddedPostgresFailed.ts"
 import * as FolderLock from "./FolderLock.ts"
+import * as Folders from "./Folders.ts"
 import * as Members from "./Members.ts"
 import * as Postmaster from "./Postmaster.ts"
 
@@ -45,8 +46,7 @@ const prepareFolder = (dataDir: string) =>
   attempt(`use the folder ${dataDir}`, () => {
     let parent = dirname(dataDir)
     while (statSync(parent, { throwIfNoEntry: false }) === undefined) parent = dirname(parent)
-    mkdirSync(dirname(dataDir), { recursive: true })
-    if (mkdirSync(dataDir, { recursive: true, mode: 0o700 }) === undefined) return
+    if (!Folders.make(dataDir, 0o700)) return
     // Made by root inside somebody's project, it is still that somebody's.
     Account.give(dataDir, parent)
     // It holds a password, and lies in a project's folder by default.

@@ -18,6 +18,8 @@ const advice: Readonly<Record<string, string>> = {
   EROFS: "the file system is read-only; set DEADMAN_DATA_DIR to a folder that can be written",
   ENOTDIR: "part of the path is a file; set DEADMAN_DATA_DIR to a folder",
   EEXIST: "there is a file of that name; set DEADMAN_DATA_DIR to a folder",
+  ENOTSUP: "its file system cannot do that; set DEADMAN_DATA_DIR to a folder on another one",
+  ENOSYS: "its file system cannot do that; set DEADMAN_DATA_DIR to a folder on another one",
   EMFILE: "too many open files; raise `ulimit -n`",
   EAGAIN: "the system is out of processes; raise `ulimit -u`"
 }

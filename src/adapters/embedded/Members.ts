@@ -6,10 +6,11 @@
  */
 import { Option, Schema } from "effect"
 import { randomUUID } from "node:crypto"
-import { closeSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs"
+import { closeSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs"
 import { join } from "node:path"
 import * as Account from "./Account.ts"
 import { codeOf, EmbeddedPostgresFailed } from "./EmbeddedPostgresFailed.ts"
+import * as Folders from "./Folders.ts"
 import * as ProcessIdentity from "./ProcessIdentity.ts"
 import * as SignOfLife from "./SignOfLife.ts"
 
@@ -26,7 +27,7 @@ export interface Member {
 /** Registers this process. It may do so more than once. */
 export const register = (dataDir: string): Member => {
   const folder = folderOf(dataDir)
-  mkdirSync(folder, { recursive: true, mode: 0o755 })
+  Folders.make(folder, 0o755)
   Account.give(folder, dataDir)
   const name = `${process.pid}.${randomUUID().slice(0, 8)}`
   const file = join(folder, `${name}.json`)

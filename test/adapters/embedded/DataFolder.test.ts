@@ -80,6 +80,19 @@ describe("the data folder", { timeout: 120_000 }, () => {
       assert.match(yield* failureIn(join(dataDir, "below")), /set DEADMAN_DATA_DIR to a folder/)
     }).pipe(Effect.scoped))
 
+  // Elsewhere there is no such place that is always there.
+  const noPlaces = process.platform === "linux" ? ["/proc/deadman", "/proc/a/b/c", "/proc/self", "/sys/deadman"] : []
+  for (const place of noPlaces) {
+    it.live(`${place}, where nothing can be made, is refused at once`, () =>
+      Effect.gen(function*() {
+        const member = yield* Members.start(place)
+        const message = yield* Members.failureOf(member).pipe(
+          Effect.timeoutOrElse({ duration: "30 seconds", orElse: () => Effect.die(new Error("it goes on trying")) })
+        )
+        assert.match(message, /^The embedded Postgres .*(set|Set) DEADMAN_DATA_DIR/)
+      }).pipe(Effect.scoped))
+  }
+
   it.live("damaged data are refused with what Postgres says and where it says more", () =>
     Effect.gen(function*() {
       const dataDir = join(yield* Members.folder(), "data")
