@@ -73,6 +73,10 @@ export const IdempotencyKey = Schema.String.check(Schema.isPattern(/^[\x21-\x7e]
 /** Bytes of one payload as JSON text. */
 export const payloadMaxBytes = 1_048_576
 
+/** Jobs of one batch, and bytes of it: it is stored in one commit, whole or not at all, which must not take long. */
+export const batchJobsMax = 10_000
+export const batchMaxBytes = 16 * 1_048_576
+
 /** An Idempotency-Key, with the fingerprint of the request that first used it. */
 export interface KeyClaim {
   readonly key: string

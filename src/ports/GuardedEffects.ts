@@ -14,7 +14,11 @@ import { because } from "../domain/Because.ts"
 import { Claim } from "../domain/Claim.ts"
 
 /** The job is another worker's now, or cancelled. Stop, and record nothing. */
-export class ClaimNotCurrent extends Schema.TaggedError<ClaimNotCurrent>()("ClaimNotCurrent", { claim: Claim }) {}
+export class ClaimNotCurrent extends Schema.TaggedError<ClaimNotCurrent>()("ClaimNotCurrent", { claim: Claim }) {
+  override get message(): string {
+    return `the job ${this.claim.id} is no longer this run's (delivery ${this.claim.epoch}): nothing of it was recorded`
+  }
+}
 
 /** Whether the effect was recorded is not known. Asking again under the same key is safe. */
 export class GuardedEffectsUnavailable

@@ -35,7 +35,11 @@ export class QueuesUnavailable extends Schema.TaggedError<QueuesUnavailable>()("
 }
 
 /** So many queues have a limit that no other may. Take it from one that does not need it. */
-export class TooManyLimits extends Schema.TaggedError<TooManyLimits>()("TooManyLimits", { most: Schema.Int }) {}
+export class TooManyLimits extends Schema.TaggedError<TooManyLimits>()("TooManyLimits", { most: Schema.Int }) {
+  override get message(): string {
+    return `at most ${this.most} queues may have a concurrency: take it from one that does not need it (null)`
+  }
+}
 
 export interface QueueView extends QueueSettings {
   readonly name: Queue

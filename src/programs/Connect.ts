@@ -9,10 +9,8 @@ import { Cause, Context, Effect, Exit, Layer, Stream } from "effect"
 import * as Http from "../adapters/http/Client.ts"
 import type { ClientError } from "../adapters/http/ClientError.ts"
 import { strict } from "../adapters/http/QueueApi.ts"
-import type { Job } from "../domain/Job.ts"
 import { jobStates } from "../domain/JobState.ts"
 import * as Rank from "../domain/Rank.ts"
-import type { Schedule } from "../domain/Schedule.ts"
 import type { QueueView } from "../ports/Queues.ts"
 import type { Readiness } from "../ports/Status.ts"
 import * as Bodies from "./client/Bodies.ts"
@@ -20,6 +18,7 @@ import * as Casing from "./client/Casing.ts"
 import * as Contract from "./client/Contract.ts"
 import type { Jobs } from "./client/Promises.ts"
 import * as SubmitOptions from "./client/SubmitOptions.ts"
+import * as Views from "./client/Views.ts"
 import { JobNotFound, WaitTimedOut } from "./client/Waiting.ts"
 import { rules } from "./Rules.ts"
 
@@ -31,27 +30,27 @@ export interface Call {
 export interface Connected extends Jobs<Call, Http.SubmitOptions> {
   readonly url: string
   /** All pages, for `for await`. */
-  readonly walk: (options?: Contract.ListOptions) => AsyncIterable<Job>
+  readonly walk: (options?: Contract.ListOptions) => AsyncIterable<Views.Job>
   /** Also what a server that is not ready says. */
   readonly ready: (call?: Call) => Promise<Readiness>
 }
 
 const waitDefaultMs = 60_000
 
-const jobOf = (body: Http.Job): Job =>
+const jobOf = (body: Http.Job): Views.Job =>
   ({
-    ...Casing.camelFields(body),
+    ...Views.ofJson(body),
     errors: body.errors.map(Casing.camelFields),
     events: body.events.map(Casing.camelFields),
     logs: body.logs.map(Casing.camelFields)
-  }) as unknown as Job
+  }) as unknown as Views.Job
 
-const scheduleOf = ({ cron, every_ms, next_fires_ms, zone, ...rest }: Http.Schedule): Schedule =>
+const scheduleOf = ({ cron, every_ms, next_fires_ms, zone, ...rest }: Http.Schedule): Views.Schedule =>
   ({
-    ...Casing.camelFields(rest),
+    ...Views.ofJson(rest),
     timing: every_ms === null ? { cron, zone } : { everyMs: every_ms },
     nextFireMs: next_fires_ms[0] ?? null
-  }) as unknown as Schedule
+  }) as unknown as Views.Schedule
 
 const queueOf = ({ jobs, step_ms, ...rest }: {
   readonly jobs: QueueView["byState"]
@@ -213,7 +212,8 @@ export const connect = (options: Http.Options): Connected => {
 
   const submitAll = (entries: ReadonlyArray<Contract.Entry>, call?: Call): ReturnType<Connected["submitAll"]> =>
     entries.length === 0 ? Promise.resolve([]) : run(
-      Effect.forEach(entries, (entry, index) => Effect.mapError(bodyOf(entry), Bodies.at(index))).pipe(
+      Bodies.checkBatch(entries).pipe(
+        Effect.andThen(Effect.forEach(entries, (entry, index) => Effect.mapError(bodyOf(entry), Bodies.at(index)))),
         Effect.flatMap((bodies) => client.submitBatch(bodies as unknown as ReadonlyArray<Http.NewJob>)),
         Effect.map((all) =>
           all.map(({ job: { id, type }, outcome }, at) =>

@@ -25,6 +25,7 @@ import * as Stopping from "./process/Stopping.ts"
 import * as Rules from "./Rules.ts"
 import * as Presence from "./server/Presence.ts"
 import * as StatusView from "./server/StatusView.ts"
+import * as Strangers from "./Strangers.ts"
 import * as GroupCommit from "./submit/GroupCommit.ts"
 import { version } from "./Version.ts"
 import type { Handler } from "./worker/HandlerApi.ts"
@@ -123,6 +124,14 @@ const found = Layer.effectContext(
 
 const given = <R>(handlers: HandlersOf<R> | undefined): handlers is HandlersOf<R> => handlers !== undefined
 
+/** What is wrong is said by every process, whatever it does with it: another one would start with the same. */
+const check = Effect.fnUntraced(function*(options: object, slotsMin: number) {
+  yield* Given.refuseUnknown(options, others)
+  yield* Strangers.say
+  yield* WorkerConfig.fromEnv({ role: "worker", version }, slotsMin)
+  yield* KeeperConfig.fromEnv
+})
+
 /**
  * All of it: the client, the handlers' worker pool if there are handlers, and the chores.
  *
@@ -133,7 +142,7 @@ export const layer = <R = never>(
   options: Options<R> = {}
 ): Layer.Layer<Found, Given.StartFailed, Exclude<R, Found>> => {
   const { handlers } = options
-  const checked = configured(options, Layer.effectDiscard(Given.refuseUnknown(options, others)))
+  const checked = configured(options, Layer.effectDiscard(check(options, given(handlers) ? 1 : 0)))
   const workers: Layer.Layer<never, Given.StartFailed, Ports | Adapters.Adapters | R> = given(handlers)
     ? layerWorker<R>({ ...options, handlers })
     : presence

@@ -85,17 +85,13 @@ const start = <E>(
   })
 }
 
-const sayStrangers = Effect.suspend(() =>
-  Effect.forEach(Strangers.lines(Object.keys(process.env)), (line) => Effect.logWarning(line), { discard: true })
-)
-
 /** Runs for ever, until it is told to stop. */
 export const run = <A, E>(program: Layer.Layer<A, E>): void =>
   start(
     Effect.gen(function*() {
       // Nothing else may hold the process up while it waits for its first connection.
       yield* Effect.forkChild(Effect.forever(Effect.sleep("1 hour")))
-      yield* sayStrangers
+      yield* Strangers.say
       return yield* Layer.launch(program)
     }).pipe(Effect.provide(Logging.layer(process.stdout))),
     { endless: true }
@@ -106,7 +102,7 @@ export const run = <A, E>(program: Layer.Layer<A, E>): void =>
  * stderr.
  */
 export const once = <A, E>(program: Effect.Effect<A, E>, endingOf?: EndingOf): void =>
-  start(Effect.andThen(sayStrangers, program).pipe(Effect.provide(Logging.layer(process.stderr))), {
+  start(Effect.andThen(Strangers.say, program).pipe(Effect.provide(Logging.layer(process.stderr))), {
     endless: false,
     endingOf
   })

@@ -1,8 +1,7 @@
 /** The members of `Deadman`: how to start it, what it consists of, and the types of what it answers. */
-export type { Job, JobError, JobEvent } from "../domain/Job.ts"
+export type { JobError, JobEvent } from "../domain/Job.ts"
 export type { DeadReason, JobState } from "../domain/JobState.ts"
 export type { JobLog } from "../domain/Notes.ts"
-export type { Schedule } from "../domain/Schedule.ts"
 export { Queues, type QueueView } from "../ports/Queues.ts"
 export { Schedules } from "../ports/Schedules.ts"
 export type { ListedSession } from "../ports/Sessions.ts"
@@ -31,6 +30,7 @@ export {
 } from "./client/Contract.ts"
 export type { Jobs, QueueCalls, ScheduleCalls } from "./client/Promises.ts"
 export type { Backoff, SubmitOptions, Unique } from "./client/SubmitOptions.ts"
+export type { Job, Schedule, UniqueTerms } from "./client/Views.ts"
 export { JobNotFound, WaitTimedOut } from "./client/Waiting.ts"
 export {
   type Found,

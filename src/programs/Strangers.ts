@@ -1,4 +1,5 @@
 /** Variables of the environment that are called like one of Deadman's and are none: most likely a typing error. */
+import { Effect } from "effect"
 
 /** What the README lists. */
 export const known: ReadonlyArray<string> = [
@@ -60,3 +61,8 @@ export const lines = (names: ReadonlyArray<string>): ReadonlyArray<string> => {
   })
   return strange.length > saidMax ? [...said, `${strange.length - saidMax} more such variables are ignored`] : said
 }
+
+/** Says each of those that this process has. */
+export const say: Effect.Effect<void> = Effect.suspend(() =>
+  Effect.forEach(lines(Object.keys(process.env)), (line) => Effect.logWarning(line), { discard: true })
+)

@@ -10,6 +10,7 @@ import manifest from "../../../package.json" with { type: "json" }
 import { Backoff } from "../../domain/Backoff.ts"
 import {
   attemptDefault,
+  batchJobsMax,
   IdempotencyKey,
   InstantMs,
   JobType,
@@ -31,11 +32,9 @@ export const listLimitDefault = 50
 export const listLimitMax = 500
 export const listOffsetMax = 10_000
 export const listIdsMax = 200
-export const batchEntriesMax = 10_000
 export const ndjsonLinesMax = 100_000
-/** Of one job with everything around its payload, and of a whole array. */
+/** Of one job with everything around its payload. */
 export const bodyMaxBytes = 1_048_576 + 65_536
-export const batchMaxBytes = 16 * 1_048_576
 
 export const NewJobBody = Schema.Struct({
   type: JobType,
@@ -158,7 +157,9 @@ const StatsBody = Schema.Struct({
   profile: Schema.String,
   adapters: Schema.Record(Schema.String, Schema.String),
   jobs: Schema.Struct({ by_state: Numbers, by_type: Numbers, by_queue: Numbers }),
-  as_of_ms: Schema.Int,
+  as_of_ms: Schema.Int.annotate({
+    description: "When all of this was read, by the database's clock: up to 5 s ago, shared by all who ask"
+  }),
   counters: Numbers,
   unhandled: Numbers.annotate({
     description: "Waiting jobs by type, of the types that no process has a handler for; at most 100 types"
@@ -209,7 +210,7 @@ export class Jobs extends HttpApiGroup.make("jobs").add(
   }).annotate(OpenApi.Description, "Submits a job. A 2xx is given after the commit."),
   HttpApiEndpoint.post("submitBatch", "/batch", {
     payload: [
-      Schema.Array(NewJobBody).check(Schema.isBetweenLength(1, batchEntriesMax)),
+      Schema.Array(NewJobBody).check(Schema.isBetweenLength(1, batchJobsMax)),
       HttpApiSchema.StreamNdjson({ schema: NewJobBody })
     ],
     success: [BatchBody.pipe(HttpApiSchema.status(201)), HttpApiSchema.StreamNdjson({ schema: LineBody })],
@@ -235,7 +236,8 @@ export class Jobs extends HttpApiGroup.make("jobs").add(
     error: [...always]
   }).annotate(
     OpenApi.Description,
-    "Newest first. A page examines a bounded number of rows: go on while next_cursor is not null. Or the jobs of ids " +
+    "Newest first. A page examines a bounded number of rows and shows 16 MiB at most, so it may be short: go on while " +
+      "next_cursor is not null. Or the jobs of ids " +
       "that are given."
   ),
   HttpApiEndpoint.delete("cancel", "/:id", { params: Id, success: JobBody, error: controlErrors })

@@ -8,8 +8,9 @@ import * as NodeHttpServerRequest from "@effect/platform-node/NodeHttpServerRequ
 import { Effect, Stream } from "effect"
 import { type HttpServerRequest, HttpServerResponse } from "effect/http"
 import type { IncomingMessage } from "node:http"
+import { batchJobsMax, batchMaxBytes } from "../../domain/Job.ts"
 import { type JobDraft, Submitter } from "../../ports/Submitter.ts"
-import { batchEntriesMax, batchMaxBytes, bodyMaxBytes, ndjsonLinesMax } from "./Api.ts"
+import { bodyMaxBytes, ndjsonLinesMax } from "./Api.ts"
 import * as ApiError from "./ApiError.ts"
 import * as Body from "./Body.ts"
 import * as Guard from "./Guard.ts"
@@ -41,8 +42,8 @@ const submitArray = Effect.fnUntraced(function*(request: HttpServerRequest.HttpS
     return yield* parsed
   }
   const entries = parsed.value
-  if (!Array.isArray(entries) || entries.length === 0 || entries.length > batchEntriesMax) {
-    return yield* ApiError.make("invalid_body", `The body must be an array of 1 to ${batchEntriesMax} jobs.`)
+  if (!Array.isArray(entries) || entries.length === 0 || entries.length > batchJobsMax) {
+    return yield* ApiError.make("invalid_body", `The body must be an array of 1 to ${batchJobsMax} jobs.`)
   }
   const drafts = entries.map((entry, index) => SubmitBody.decode(entry, `[${index}].`, null))
   const wrong = drafts.find((draft) => draft instanceof ApiError.ApiError)
@@ -74,10 +75,11 @@ const submitArray = Effect.fnUntraced(function*(request: HttpServerRequest.HttpS
   })
 })
 
+/** Of the line that is not over yet; of one that is too long nothing is kept. */
 interface Lines {
   readonly number: number
-  readonly parts: ReadonlyArray<Uint8Array>
-  readonly bytes: number
+  readonly begun: Body.Gathered
+  readonly tooLong: boolean
 }
 
 interface Line {
@@ -86,23 +88,30 @@ interface Line {
   readonly bytes: Buffer | null
 }
 
+const begin = (number: number): Lines => ({ number, begun: Body.gather(), tooLong: false })
+
+const lineOf = ({ begun, number, tooLong }: Lines): Line => ({ number, bytes: tooLong ? null : begun.take() })
+
 const cut = (state: Lines, chunk: Uint8Array): readonly [Lines, ReadonlyArray<Line>] => {
   const lines: Array<Line> = []
-  let { bytes, number, parts } = state
+  let { begun, number, tooLong } = state
   let from = 0
   for (;;) {
     const at = chunk.indexOf(10, from)
     const part = chunk.subarray(from, at === -1 ? chunk.length : at)
-    bytes += part.length
-    // Of a line that is too long nothing is kept.
-    parts = bytes > bodyMaxBytes ? [] : part.length === 0 ? parts : [...parts, part]
-    if (at === -1) {
-      return [{ number, parts, bytes }, lines]
+    if (begun.bytes() + part.length > bodyMaxBytes) {
+      tooLong = true
+      begun.take()
     }
-    lines.push({ number, bytes: bytes > bodyMaxBytes ? null : Buffer.concat(parts) })
+    if (!tooLong && part.length > 0) {
+      begun.add(Buffer.from(part.buffer, part.byteOffset, part.length))
+    }
+    if (at === -1) {
+      return [{ number, begun, tooLong }, lines]
+    }
+    lines.push(lineOf({ number, begun, tooLong }))
     number += 1
-    parts = []
-    bytes = 0
+    tooLong = false
     from = at + 1
   }
 }
@@ -140,9 +149,7 @@ const isBlank = (line: Line): boolean => line.bytes !== null && line.bytes.toStr
 const submitLines = Effect.fnUntraced(function*(request: HttpServerRequest.HttpServerRequest) {
   const submitter = yield* Submitter
   const answers = request.stream.pipe(
-    Stream.mapAccum((): Lines => ({ number: 1, parts: [], bytes: 0 }), cut, {
-      onHalt: ({ bytes, number, parts }) => [{ number, bytes: bytes > bodyMaxBytes ? null : Buffer.concat(parts) }]
-    }),
+    Stream.mapAccum((): Lines => begin(1), cut, { onHalt: (state) => [lineOf(state)] }),
     Stream.filter((line) => !isBlank(line)),
     Stream.takeUntil((line) => line.number > ndjsonLinesMax),
     Stream.mapEffect((line) => submitLine(submitter, line), { concurrency: linesInFlight, unordered: true })

@@ -30,20 +30,20 @@ import * as JsonText from "../../domain/JsonText.ts"
 import type { Unique } from "../../domain/Unique.ts"
 import type { JobDraft } from "../../ports/Submitter.ts"
 import * as ApiError from "./ApiError.ts"
+import { type Fields, isRecord, isWhole, nameRule, whole, wrong as wrongAt } from "./Fields.ts"
 import * as UniqueBody from "./UniqueBody.ts"
 
 const isTag = Schema.is(Tag)
 const isKey = Schema.is(IdempotencyKey)
 
 export const keyRule = "must be 1 to 255 printable ASCII characters without spaces"
-const nameRule = "must be 1 to 128 characters of A-Z a-z 0-9 . _ : -, beginning with a letter or digit"
 const tagsRule =
   `must be an array of at most ${tagMax} tags of 1 to 64 printable ASCII characters, without a space at ` +
   "either end"
 const backoffRule = `must be {"kind":"fixed","delay_ms"} or {"kind":"exponential","base_ms","cap_ms"}, each a whole ` +
   `number from 0 to ${Backoff.delayMaxMs}`
 
-const known = [
+export const fields = [
   "type",
   "payload",
   "queue",
@@ -60,14 +60,7 @@ const known = [
 ]
 const reserved = new Set(["key", "debounce"])
 
-const wrong = (prefix: string, field: string, rule: string) =>
-  ApiError.make("invalid_field", `${prefix}${field} ${rule}`, prefix + field)
-
-const isWhole = (value: unknown, minimum: number, maximum: number): value is number =>
-  typeof value === "number" && Number.isInteger(value) && value >= minimum && value <= maximum
-
-const isRecord = (value: unknown): value is Readonly<Record<string, unknown>> =>
-  typeof value === "object" && value !== null && !Array.isArray(value)
+const wrong = (prefix: string, field: string, rule: string) => wrongAt(prefix + field, rule)
 
 const decodeBackoff = (value: unknown): Backoff.Backoff | null => {
   if (!isRecord(value)) {
@@ -85,16 +78,19 @@ const decodeBackoff = (value: unknown): Backoff.Backoff | null => {
 }
 
 /** Over the fields as sent, the key itself left out: JSON that means the same has the same fingerprint. */
-export const fingerprint = (fields: Readonly<Record<string, unknown>>): string => {
-  const { idempotency_key: _, ...sent } = fields
+export const fingerprint = (body: Fields): string => {
+  const { idempotency_key: _, ...sent } = body
   return createHash("sha256").update(JsonText.canonical(sent)).digest("base64url")
 }
 
-const whole = (minimum: number, maximum: number) => `must be a whole number from ${minimum} to ${maximum}`
-
 /** What is wrong with a time, or `null`. */
 const instantRule = (value: unknown): string | null =>
-  !isWhole(value, 0, instantMaxMs) ? whole(0, instantMaxMs) : isSeconds(value) ? secondsRule(value) : null
+  !isWhole(value, 0, instantMaxMs)
+    // Neither a Date nor a text: of one without a zone nobody knows when it is.
+    ? `must be milliseconds since the epoch, a whole number from 0 to ${instantMaxMs}`
+    : isSeconds(value)
+    ? secondsRule(value)
+    : null
 
 /** One job from its parsed fields. `prefix` is where they stand, `headerKey` the Idempotency-Key header. */
 export const decode = (value: unknown, prefix: string, headerKey: string | null): JobDraft | ApiError.ApiError => {
@@ -181,7 +177,7 @@ export const decode = (value: unknown, prefix: string, headerKey: string | null)
           "unknown_field",
           reserved.has(field)
             ? `${prefix}${field} is reserved for later.`
-            : `${prefix}${field.slice(0, 100)} is not a field of a job; these are: ${known.join(", ")}.`,
+            : `${prefix}${field.slice(0, 100)} is not a field of a job; these are: ${fields.join(", ")}.`,
           prefix + field.slice(0, 100)
         )
     }

@@ -3,6 +3,7 @@
  * written included. What cannot be one is refused before anybody is asked.
  */
 import { Effect, Result } from "effect"
+import * as Limits from "../../domain/Job.ts"
 import * as JsonText from "../../domain/JsonText.ts"
 import { type Entry, type ScheduleEntry, SubmitRefused } from "./Contract.ts"
 import * as SubmitOptions from "./SubmitOptions.ts"
@@ -61,6 +62,27 @@ const throughJson = (payload: unknown): Result.Result<unknown, SubmitRefused> =>
     ? Result.succeed(JSON.parse(text) as unknown)
     : Result.fail(refuse(`${fault.path} ${fault.reason}`, fault.path))
 }
+
+const inParts = "is stored in one commit: submit it in parts, each of which is then stored as a whole or not at all"
+
+/** A batch with too many jobs, before anything of it is read. */
+export const checkBatch = (entries: ReadonlyArray<unknown>): Effect.Effect<void, SubmitRefused> =>
+  entries.length <= Limits.batchJobsMax
+    ? Effect.void
+    : Effect.fail(
+      refuse(`a batch of ${entries.length} jobs is too long; one of at most ${Limits.batchJobsMax} ${inParts}`)
+    )
+
+/** A batch with too much in it. Over HTTP it is the server that counts. */
+export const checkBytes = (drafts: ReadonlyArray<{ readonly payload: string }>): Effect.Effect<void, SubmitRefused> =>
+  Effect.suspend(() => {
+    const bytes = drafts.reduce((sum, { payload }) => sum + Buffer.byteLength(payload), 0)
+    return bytes <= Limits.batchMaxBytes
+      ? Effect.void
+      : Effect.fail(
+        refuse(`the payloads of the batch are ${bytes} bytes; one of at most ${Limits.batchMaxBytes} bytes ${inParts}`)
+      )
+  })
 
 /** Of one job of several it is also said which one. */
 export const at = (index: number) => ({ field, message }: SubmitRefused): SubmitRefused =>

@@ -5,10 +5,8 @@
  * type; or by the name of its type, and then both are JSON. Submits share their commits with all others of the process.
  */
 import { Context, Effect, Layer, Option } from "effect"
-import type { Job } from "../../domain/Job.ts"
 import * as JobId from "../../domain/JobId.ts"
 import type { JobState } from "../../domain/JobState.ts"
-import type { Schedule } from "../../domain/Schedule.ts"
 import { JobStore, type JobStoreUnavailable } from "../../ports/JobStore.ts"
 import type { Queues } from "../../ports/Queues.ts"
 import type { Schedules, SchedulesUnavailable } from "../../ports/Schedules.ts"
@@ -33,6 +31,7 @@ import type {
 import * as Control from "./Control.ts"
 import { Drafts } from "./Drafts.ts"
 import type * as SubmitOptions from "./SubmitOptions.ts"
+import * as Views from "./Views.ts"
 import * as Waiting from "./Waiting.ts"
 
 type Refusals = Contract.SubmitRefused | Contract.SubmitUncertain
@@ -48,30 +47,36 @@ export class Client extends Context.Service<Client, {
       options?: SubmitOptions.SubmitOptions
     ): Effect.Effect<Submission<Value>, Refusals>
   }
-  /** Stores all of them or none, in one commit. */
+  /** Stores all of them or none, in one commit: at most 10,000, with 16 MiB of payloads. */
   readonly submitAll: <const All extends ReadonlyArray<AnyDefinition | string>>(
     entries: Contract.Entries<All>
   ) => Effect.Effect<ReadonlyArray<Submission>, Refusals>
   /** The job as it is at present; `null` if there is none of this id. */
-  readonly get: (job: About) => Effect.Effect<Job | null, JobStoreUnavailable>
+  readonly get: (job: About) => Effect.Effect<Views.Job | null, JobStoreUnavailable>
   /** Waits until the job is `completed` or `dead`, whichever. */
   readonly wait: <Value = unknown>(
     job: ToWait<Value>,
     options?: WaitOptions
   ) => Effect.Effect<Ended<Value>, Waiting.JobNotFound | Waiting.WaitTimedOut | JobValueRefused>
-  /** Ends the job: it is `dead`, and a handler that runs is interrupted. */
-  readonly cancel: (job: About) => Effect.Effect<Job, Waiting.JobNotFound | Contract.WrongState | JobStoreUnavailable>
+  /** Ends the job: it is `dead`, and a handler that runs is interrupted. One that was cancelled before stays as it is. */
+  readonly cancel: (
+    job: About
+  ) => Effect.Effect<Views.Job, Waiting.JobNotFound | Contract.WrongState | JobStoreUnavailable>
   /** Makes a waiting job due now. */
-  readonly retry: (job: About) => Effect.Effect<Job, Waiting.JobNotFound | Contract.WrongState | JobStoreUnavailable>
+  readonly retry: (
+    job: About
+  ) => Effect.Effect<Views.Job, Waiting.JobNotFound | Contract.WrongState | JobStoreUnavailable>
   /** A new job from one that has ended. */
-  readonly resubmit: (job: About) => Effect.Effect<Job, Waiting.JobNotFound | Contract.WrongState | JobStoreUnavailable>
+  readonly resubmit: (
+    job: About
+  ) => Effect.Effect<Views.Job, Waiting.JobNotFound | Contract.WrongState | JobStoreUnavailable>
   /** One page, newest first. It may be short or empty while `next` is not null. */
   readonly list: (options?: ListOptions) => Effect.Effect<JobPage, Contract.SubmitRefused | JobStoreUnavailable>
   /** Stores a schedule under its name, or changes it: any number of processes may say the same at their start. */
   readonly schedule: (
     name: string,
     entry: ScheduleEntry
-  ) => Effect.Effect<Schedule, Contract.SubmitRefused | SchedulesUnavailable>
+  ) => Effect.Effect<Views.Schedule, Contract.SubmitRefused | SchedulesUnavailable>
   /** Removes a schedule, and says whether there was one. Its jobs stay. */
   readonly unschedule: (name: string) => Effect.Effect<boolean, Contract.SubmitRefused | SchedulesUnavailable>
   readonly schedules: Control.ScheduleControl
@@ -151,7 +156,9 @@ const make = Effect.gen(function*() {
     if (entries.length === 0) {
       return []
     }
+    yield* Bodies.checkBatch(entries)
     const read = yield* Effect.forEach(entries, (entry, index) => Effect.mapError(draftOf(entry), Bodies.at(index)))
+    yield* Bodies.checkBytes(read)
     const answers = yield* Effect.mapError(submitter.submitAll(read), fromPort)
     // The guilty entry says more than those that were aborted with it.
     const guilty = answers.findIndex(({ _tag }) => ["KeyMismatch", "KeyLocked", "Refused"].includes(_tag))
@@ -169,13 +176,13 @@ const make = Effect.gen(function*() {
       Effect.option(idOf(job)),
       Option.match({
         onNone: () => Effect.succeed(null),
-        onSome: (id) => Effect.map(store.get([id]), ([found]) => found ?? null)
+        onSome: (id) => Effect.map(store.get([id]), ([found]) => found === undefined ? null : Views.ofJob(found))
       })
     )
 
   const wait = Effect.fnUntraced(function*(job: ToWait, options: WaitOptions = {}) {
     const ended = yield* awaitEnd(yield* idOf(job), Math.max(0, options.timeoutMs ?? waitDefaultMs))
-    return yield* Contract.endedAs(job, ended as Ended)
+    return yield* Contract.endedAs(job, Views.ofJob(ended) as Ended)
   })
 
   const hint = (wakes: Parameters<typeof transport.wake>[0]) =>
@@ -190,13 +197,17 @@ const make = Effect.gen(function*() {
     switch (cancelled._tag) {
       case "NotFound":
         return yield* new Waiting.JobNotFound({ id })
-      case "Refused":
-        return yield* wrongState("cancelled", cancelled.state, "pending, failed or running")
+      case "Refused": {
+        const found = yield* get(id)
+        return found?.reason === "cancelled"
+          ? found
+          : yield* wrongState("cancelled", cancelled.state, "pending, failed or running")
+      }
       case "Cancelled":
         if (cancelled.cutOff !== null) {
           yield* hint([{ _tag: "Revoked", id, ...cancelled.cutOff }])
         }
-        return cancelled.job
+        return Views.ofJob(cancelled.job)
     }
   })
 
@@ -210,7 +221,7 @@ const make = Effect.gen(function*() {
         return yield* wrongState("retried", rebooked.state, "pending or failed")
       case "Rebooked":
         yield* hint([{ _tag: "Ready" }])
-        return rebooked.job
+        return Views.ofJob(rebooked.job)
     }
   })
 
@@ -224,12 +235,15 @@ const make = Effect.gen(function*() {
         return yield* wrongState("resubmitted", made.state, "dead or completed")
       case "Created":
         yield* hint([{ _tag: "Ready" }])
-        return made.job
+        return Views.ofJob(made.job)
     }
   })
 
   const list: Client["Service"]["list"] = (options = {}) =>
-    Effect.flatMap(Effect.fromResult(drafts.readList(options)), store.list)
+    Effect.fromResult(drafts.readList(options)).pipe(
+      Effect.flatMap(store.list),
+      Effect.map(({ jobs, next }) => ({ jobs: jobs.map(Views.ofJob), next }))
+    )
 
   return Client.of({
     submit: submit as Client["Service"]["submit"],

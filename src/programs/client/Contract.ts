@@ -1,14 +1,14 @@
 /** What a client takes and answers, whichever way it reaches the jobs: within a process, or over HTTP. */
 import { Effect, type Result, Schema } from "effect"
-import type { Job } from "../../domain/Job.ts"
 import { type DeadReason, type JobState, jobStates } from "../../domain/JobState.ts"
 import type { QueueSettings } from "../../domain/QueueSettings.ts"
-import type { NewSchedule, Schedule } from "../../domain/Schedule.ts"
+import type { NewSchedule } from "../../domain/Schedule.ts"
 import type { ListRequest } from "../../ports/JobStore.ts"
 import type { QueueView } from "../../ports/Queues.ts"
 import type { ListedSession } from "../../ports/Sessions.ts"
 import type { Definition, JobValueRefused } from "../job/Definition.ts"
 import type * as SubmitOptions from "./SubmitOptions.ts"
+import type { Job, Schedule } from "./Views.ts"
 
 /** What was asked for can never be accepted: change it. */
 export class SubmitRefused extends Schema.TaggedError<SubmitRefused>()("SubmitRefused", {
@@ -161,6 +161,7 @@ export interface Stats {
   readonly byState: Readonly<Record<JobState, number>>
   readonly byType: Readonly<Record<string, number>>
   readonly byQueue: Readonly<Record<string, number>>
+  /** When this was read: over HTTP up to 5 s ago. */
   readonly asOfMs: number
   /** Of all processes that there ever were. */
   readonly counters: Readonly<Record<string, number>>

@@ -1,7 +1,6 @@
 /** Queues, schedules and figures from within a program: what HTTP offers, without HTTP. */
 import { Effect } from "effect"
-import type { Job } from "../../domain/Job.ts"
-import type { Schedule, ScheduleName } from "../../domain/Schedule.ts"
+import type * as StoredSchedule from "../../domain/Schedule.ts"
 import { JobStore, type JobStoreUnavailable } from "../../ports/JobStore.ts"
 import { Queues, type QueuesUnavailable, type QueueView, type TooManyLimits } from "../../ports/Queues.ts"
 import { Schedules, type SchedulesUnavailable } from "../../ports/Schedules.ts"
@@ -13,6 +12,7 @@ import type { PageOptions, QueueChange, QueuePage, RunOptions, ScheduleEntry, Sc
 import { ScheduleNotFound, type SubmitRefused, WrongState } from "./Contract.ts"
 import { Drafts } from "./Drafts.ts"
 import * as SubmitOptions from "./SubmitOptions.ts"
+import * as Views from "./Views.ts"
 
 type OfQueues<A, E = never> = Effect.Effect<A, SubmitRefused | QueuesUnavailable | E>
 type OfSchedules<A, E = never> = Effect.Effect<A, SubmitRefused | SchedulesUnavailable | E>
@@ -31,15 +31,15 @@ export interface QueueControl {
 
 export interface ScheduleControl {
   /** Stores a schedule under its name, or changes it. */
-  readonly put: (name: string, entry: ScheduleEntry) => OfSchedules<Schedule>
-  readonly get: (name: string) => OfSchedules<Schedule | null>
+  readonly put: (name: string, entry: ScheduleEntry) => OfSchedules<Views.Schedule>
+  readonly get: (name: string) => OfSchedules<Views.Schedule | null>
   /** By name. */
   readonly list: (options?: PageOptions) => OfSchedules<SchedulePage>
-  readonly pause: (name: string) => OfSchedules<Schedule, ScheduleNotFound>
+  readonly pause: (name: string) => OfSchedules<Views.Schedule, ScheduleNotFound>
   /** It goes on from its first tick after now on. */
-  readonly resume: (name: string) => OfSchedules<Schedule, ScheduleNotFound>
+  readonly resume: (name: string) => OfSchedules<Views.Schedule, ScheduleNotFound>
   /** Makes a job now, also while it is paused. Its ticks stay as they are. */
-  readonly run: (name: string, options?: RunOptions) => OfSchedules<Job, ScheduleNotFound | WrongState>
+  readonly run: (name: string, options?: RunOptions) => OfSchedules<Views.Job, ScheduleNotFound | WrongState>
   /** Removes it, and says whether there was one. Its jobs stay. */
   readonly delete: (name: string) => OfSchedules<boolean>
 }
@@ -86,17 +86,26 @@ export const make = Effect.gen(function*() {
 
   const put: ScheduleControl["put"] = Effect.fnUntraced(function*(name, entry) {
     const wanted = yield* Effect.fromResult(drafts.readSchedule(name, yield* Bodies.ofSchedule(entry)))
-    return (yield* schedules.put(wanted)).schedule
+    return Views.ofSchedule((yield* schedules.put(wanted)).schedule)
   })
 
   const listSchedules: ScheduleControl["list"] = Effect.fnUntraced(function*(options = {}) {
     const after = options.after === undefined ? null : yield* scheduleName(options.after)
-    return yield* schedules.list({ limit: limitOf(options), after })
+    const { next, schedules: page } = yield* schedules.list({ limit: limitOf(options), after })
+    return { schedules: page.map(Views.ofSchedule), next }
   })
 
-  const changed = (ask: (name: ScheduleName) => Effect.Effect<Schedule | null, SchedulesUnavailable>) =>
+  const getSchedule: ScheduleControl["get"] = Effect.fnUntraced(function*(name) {
+    const found = yield* Effect.flatMap(scheduleName(name), schedules.get)
+    return found === null ? null : Views.ofSchedule(found)
+  })
+
+  const changed = (
+    ask: (name: StoredSchedule.ScheduleName) => Effect.Effect<StoredSchedule.Schedule | null, SchedulesUnavailable>
+  ) =>
     Effect.fnUntraced(function*(name: string) {
-      return (yield* Effect.flatMap(scheduleName(name), ask)) ?? (yield* new ScheduleNotFound({ name }))
+      const found = yield* Effect.flatMap(scheduleName(name), ask)
+      return Views.ofSchedule(found ?? (yield* new ScheduleNotFound({ name })))
     })
 
   const run: ScheduleControl["run"] = Effect.fnUntraced(function*(name, { idempotencyKey } = {}) {
@@ -117,10 +126,12 @@ export const make = Effect.gen(function*() {
           "idempotencyKey"
         )
       case "Replayed":
-        return ran.job ?? (yield* Bodies.refuse(
-          "the job of this idempotencyKey was pruned: use a new key to run it again",
-          "idempotencyKey"
-        ))
+        return Views.ofJob(
+          ran.job ?? (yield* Bodies.refuse(
+            "the job of this idempotencyKey was pruned: use a new key to run it again",
+            "idempotencyKey"
+          ))
+        )
       case "Ran":
         if (ran.cancelled?.cutOff) {
           yield* hint([{ _tag: "Revoked", id: ran.cancelled.id, ...ran.cancelled.cutOff }])
@@ -128,7 +139,7 @@ export const make = Effect.gen(function*() {
         if (!ran.announced) {
           yield* hint([{ _tag: "Ready" }])
         }
-        return ran.job
+        return Views.ofJob(ran.job)
     }
   })
 
@@ -149,7 +160,7 @@ export const make = Effect.gen(function*() {
     } satisfies QueueControl as QueueControl,
     schedules: {
       put,
-      get: (name) => Effect.flatMap(scheduleName(name), schedules.get),
+      get: getSchedule,
       list: listSchedules,
       pause: changed(schedules.pause),
       resume: changed(schedules.resume),

@@ -1,6 +1,4 @@
 /** Jobs, schedules and queues as promises: the same names in a process that takes part and over HTTP. */
-import type { Job } from "../../domain/Job.ts"
-import type { Schedule } from "../../domain/Schedule.ts"
 import type { QueueView } from "../../ports/Queues.ts"
 import type { Definition } from "../job/Definition.ts"
 import type {
@@ -22,6 +20,7 @@ import type {
   WaitOptions
 } from "./Contract.ts"
 import type { SubmitOptions } from "./SubmitOptions.ts"
+import type { Job, Schedule } from "./Views.ts"
 
 /** `Call` is what may be said about any call. */
 export interface QueueCalls<Call = never> {
@@ -65,7 +64,7 @@ export interface Jobs<Call = never, Extra = unknown> {
       call?: Call
     ): Promise<Submission<Value>>
   }
-  /** Stores all of them or none, in one commit. */
+  /** Stores all of them or none, in one commit: at most 10,000, with 16 MiB of payloads. */
   readonly submitAll: <const All extends ReadonlyArray<AnyDefinition | string>>(
     entries: Entries<All>,
     call?: Call
@@ -74,7 +73,7 @@ export interface Jobs<Call = never, Extra = unknown> {
   readonly get: (job: About, call?: Call) => Promise<Job | null>
   /** Waits until the job is `completed` or `dead`, whichever; rejects after `timeoutMs`, a minute if nothing is said. */
   readonly wait: <Value = unknown>(job: ToWait<Value>, options?: WaitOptions, call?: Call) => Promise<Ended<Value>>
-  /** Ends the job: it is `dead`, and a handler that runs is interrupted. */
+  /** Ends the job: it is `dead`, and a handler that runs is interrupted. One that was cancelled before stays as it is. */
   readonly cancel: (job: About, call?: Call) => Promise<Job>
   /** Makes a waiting job due now. */
   readonly retry: (job: About, call?: Call) => Promise<Job>

@@ -9,7 +9,7 @@
 import { Clock, Context, Duration, Effect, FiberSet, Layer, Schema } from "effect"
 import { TestClock } from "effect/testing"
 import { type Claim, Epoch } from "../../domain/Claim.ts"
-import type { ClaimedJob, Job } from "../../domain/Job.ts"
+import type { ClaimedJob } from "../../domain/Job.ts"
 import type { JobId } from "../../domain/JobId.ts"
 import * as JobState from "../../domain/JobState.ts"
 import { settlement } from "../../domain/Outcome.ts"
@@ -17,6 +17,7 @@ import { JobStore } from "../../ports/JobStore.ts"
 import type { LeaseRegister } from "../../ports/LeaseRegister.ts"
 import { Schedules } from "../../ports/Schedules.ts"
 import type { Transport } from "../../ports/Transport.ts"
+import * as Views from "../client/Views.ts"
 import * as Scheduler from "../keeper/Scheduler.ts"
 import { Handlers } from "../worker/Handlers.ts"
 import { LeaseIds } from "../worker/LeaseIds.ts"
@@ -28,11 +29,11 @@ export class TestStuck extends Schema.TaggedError<TestStuck>()("TestStuck", { me
 
 export class Runner extends Context.Service<Runner, {
   /** Runs what is due now until nothing is, and answers the jobs as they were after their run. */
-  readonly drain: Effect.Effect<ReadonlyArray<Job>, TestStuck>
+  readonly drain: Effect.Effect<ReadonlyArray<Views.Job>, TestStuck>
   /** Moves time on, and runs what becomes due on the way at its time. */
-  readonly advance: (time: Duration.Input) => Effect.Effect<ReadonlyArray<Job>, TestStuck>
+  readonly advance: (time: Duration.Input) => Effect.Effect<ReadonlyArray<Views.Job>, TestStuck>
   /** Moves time until this job has ended. */
-  readonly untilEnded: (id: JobId, within?: Duration.Input) => Effect.Effect<Job, TestStuck>
+  readonly untilEnded: (id: JobId, within?: Duration.Input) => Effect.Effect<Views.Job, TestStuck>
 }>()("deadman/programs/testing/Runner") {}
 
 /** Real time that a handler may take. */
@@ -245,7 +246,7 @@ const make = Effect.gen(function*() {
     ran = []
     return Effect.map(Effect.orDie(store.get(ids)), (jobs) => {
       const found = new Map(jobs.map((job) => [job.id, job]))
-      return ids.flatMap((id) => found.get(id) ?? [])
+      return ids.flatMap((id) => found.get(id) ?? []).map(Views.ofJob)
     })
   })
 
@@ -285,7 +286,7 @@ const make = Effect.gen(function*() {
         return yield* stuck(`there is no job ${id}`)
       }
       if (JobState.isFinal(job.state)) {
-        return job
+        return Views.ofJob(job)
       }
       const nowMs = yield* now
       const next = nextMs(dueInMs, nowMs)

@@ -25,8 +25,8 @@ export class Rejected extends Data.Error<{ readonly message: string; readonly ca
   override readonly name = "Rejected"
   readonly retry = false
 
-  constructor(message: string, options: { readonly cause?: unknown } = {}) {
-    super({ message, ...options })
+  constructor(message = "", options: { readonly cause?: unknown } = {}) {
+    super({ message: message === "" ? "the handler gave no reason" : message, ...options })
   }
 }
 

@@ -44,11 +44,16 @@ const lossesCap = 1_000
 
 const refuse = (message: string) => new WorkerMisconfigured({ message })
 
-const check = Effect.fnUntraced(function*(config: Settings): Effect.fn.Return<Settings, WorkerMisconfigured> {
+const check = Effect.fnUntraced(function*(
+  config: Settings,
+  slotsMin = 1
+): Effect.fn.Return<Settings, WorkerMisconfigured> {
   const lease = Duration.toMillis(config.lease)
   const drain = Duration.toMillis(config.drain)
-  if (!Number.isInteger(config.slots) || config.slots < 1 || config.slots > slotsMax) {
-    return yield* refuse(`DEADMAN_WORKER_THREADS must be a whole number from 1 to ${slotsMax}, not ${config.slots}`)
+  if (!Number.isInteger(config.slots) || config.slots < slotsMin || config.slots > slotsMax) {
+    return yield* refuse(
+      `DEADMAN_WORKER_THREADS must be a whole number from ${slotsMin} to ${slotsMax}, not ${config.slots}`
+    )
   }
   if (!Number.isInteger(lease) || lease < leaseMinMs || lease > lengthMaxMs) {
     return yield* refuse(`DEADMAN_LEASE_MS must be a whole number from ${leaseMinMs} to ${lengthMaxMs}, not ${lease}`)
@@ -76,9 +81,10 @@ export const heartbeat = (config: Settings): Duration.Duration =>
 export const layer = (options: Partial<Settings>): Layer.Layer<WorkerConfig, WorkerMisconfigured> =>
   Layer.effect(WorkerConfig, check({ ...defaults, name: "worker", ...options }))
 
-/** From `DEADMAN_*` variables, which the README lists. */
+/** From `DEADMAN_*` variables, which the README lists. `slotsMin`: 0 where a process may run nothing. */
 export const fromEnv = Effect.fnUntraced(function*(
-  about: Pick<Settings, "role" | "version">
+  about: Pick<Settings, "role" | "version">,
+  slotsMin = 1
 ): Effect.fn.Return<Settings, WorkerMisconfigured | Variables.Misconfigured | Config.ConfigError> {
   const name = (yield* Variables.text("DEADMAN_WORKER_NAME")) ?? about.role
   const length = (variable: string, otherwise: Duration.Duration, minimum: number) =>
@@ -91,12 +97,12 @@ export const fromEnv = Effect.fnUntraced(function*(
     ...defaults,
     ...about,
     name: `${name}-${suffix}`,
-    slots: yield* Variables.whole("DEADMAN_WORKER_THREADS", defaults.slots, { minimum: 1, maximum: slotsMax }),
+    slots: yield* Variables.whole("DEADMAN_WORKER_THREADS", defaults.slots, { minimum: slotsMin, maximum: slotsMax }),
     lossesMax: yield* Variables.whole("DEADMAN_MAX_LEASE_LOSSES", defaults.lossesMax, {
       minimum: 1,
       maximum: lossesCap
     }),
     lease: yield* length("DEADMAN_LEASE_MS", defaults.lease, leaseMinMs),
     drain: yield* length("DEADMAN_DRAIN_MS", defaults.drain, 0)
-  })
+  }, slotsMin)
 })

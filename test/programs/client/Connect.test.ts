@@ -68,6 +68,12 @@ const speaks = (deadman: Speaker) =>
     yield* does(() => deadman.cancel(repeated[1]!))
     const page = yield* does(() => deadman.list({ limit: 2 }))
     const rest = yield* does(() => deadman.list({ limit: 2, before: page.next ?? "" }))
+    const alone = yield* does(() =>
+      deadman.submit("alone", { a: 1 }, { unique: { windowMs: 5_000, onConflict: "replace" } })
+        .then((job) => deadman.cancel(job))
+    )
+    const aloneStill = yield* does(() => deadman.cancel(alone))
+    const tooMany = yield* refusal(() => deadman.submitAll(Array.from({ length: 10_001 }, () => ({ job: "many" }))))
     const cancelled = yield* does(() => deadman.cancel(all[1]!))
     const late = yield* refusal(() => deadman.wait(first, { timeoutMs: 1 }))
     const ended = yield* does(() => deadman.wait(all[1]!))
@@ -127,6 +133,8 @@ const speaks = (deadman: Speaker) =>
       errors: [late, wrong, unknown, overlaps, cannotPause, badCron, badQueue].map(({ _tag }) => _tag),
       fields: [badCron.field, badQueue.field],
       messages: [badCron.message, badQueue.message],
+      unique: [alone.unique, alone.backoff, aloneStill.state, aloneStill.reason, aloneStill.unique],
+      tooMany: [tooMany._tag, tooMany.field, tooMany.message],
       gone,
       put: { ...put, createdAtMs: null, updatedAtMs: null },
       ran: [ran.schedule, ran.tickMs, ran.retainMs, ran.payload, ran.backoff],
@@ -175,10 +183,20 @@ describe("Deadman.start and connect()", () => {
       const keys = ["id", "type", "created"]
       assert.deepStrictEqual(here.created, [[[keys, true], [keys, true]], [[keys, false], [keys, true]]])
       assert.deepStrictEqual(here.states, ["dead", "pending"])
+      const unique: Deadman.UniqueTerms = {
+        fields: null,
+        windowMs: 5_000,
+        states: ["pending", "running", "failed", "completed"],
+        onConflict: "replace"
+      }
+      const backoff1: Deadman.Backoff = { kind: "exponential", baseMs: 1_000, capMs: 900_000 }
+      assert.deepStrictEqual(here.unique, [unique, backoff1, "dead", "cancelled", unique])
+      assert.deepStrictEqual(here.put.backoff, { kind: "exponential", baseMs: 10, capMs: 20 })
+      assert.match(String(here.tooMany[2]), /^a batch of 10001 jobs is too long/)
       assert.deepStrictEqual(here.run, [true, "SubmitRefused", "idempotencyKey", "SubmitRefused", "idempotencyKey"])
       const { backoff, maxAttempts, payload: stored, retainMs, tags } = here.stored
       assert.deepStrictEqual({ backoff, maxAttempts, stored, retainMs, tags }, {
-        backoff: { kind: "exponential", base_ms: 10, cap_ms: 20 },
+        backoff: { kind: "exponential", baseMs: 10, capMs: 20 },
         maxAttempts: 3,
         stored: { n: 1, at: "1970-01-01T00:00:00.000Z" },
         retainMs: 60_000,
