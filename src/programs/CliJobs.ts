@@ -6,7 +6,7 @@ import type { ClientError } from "../adapters/http/ClientError.ts"
 import { jobStates } from "../domain/JobState.ts"
 import * as JobText from "./cli/JobText.ts"
 import * as StatsText from "./cli/StatsText.ts"
-import { asking } from "./CliRoot.ts"
+import { type Answer, asking } from "./CliRoot.ts"
 
 const id = Argument.String("id").pipe(Argument.withDescription("The id of the job"))
 
@@ -14,21 +14,34 @@ const id = Argument.String("id").pipe(Argument.withDescription("The id of the jo
 const one = (
   name: string,
   description: string,
-  ask: (client: Client["Service"], id: string) => Effect.Effect<Job, ClientError>
+  ask: (client: Client["Service"], id: string, answer: Answer) => Effect.Effect<Job, ClientError>
 ) =>
   Command.make(
     name,
     { id },
     Effect.fnUntraced(function*(given) {
-      yield* asking(Effect.fnUntraced(function*(client, { look, show }) {
-        const job = yield* ask(client, given.id)
-        yield* show(job, () => JobText.page(look, job))
+      yield* asking(Effect.fnUntraced(function*(client, answer) {
+        const job = yield* ask(client, given.id, answer)
+        yield* answer.show(job, () => JobText.page(answer.look, job))
       }))
     })
   ).pipe(Command.withDescription(description))
 
 export const get = one("get", "Shows one job, with what happened to it", (client, id) => client.get(id))
-export const cancel = one("cancel", "Ends a waiting or running job: dead, cancelled", (client, id) => client.cancel(id))
+/** Once more is no failure: it is as it was asked to be. */
+export const cancel = one(
+  "cancel",
+  "Ends a waiting or running job: dead, cancelled",
+  (client, id, { note }) =>
+    Effect.gen(function*() {
+      const before = yield* client.get(id)
+      const job = yield* client.cancel(id)
+      if (before.reason === "cancelled") {
+        yield* note("it was cancelled before")
+      }
+      return job
+    })
+)
 export const retry = one("retry", "Lets a pending or failed job run now", (client, id) => client.retry(id))
 export const resubmit = one(
   "resubmit",

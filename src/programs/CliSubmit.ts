@@ -1,15 +1,22 @@
 /** `deadman submit`: one job, from what is on the command line or on stdin. */
-import { Clock, DateTime, Effect, Option } from "effect"
+import { Clock, Effect, Option } from "effect"
 import { Argument, Command, Flag } from "effect/cli"
 import type { NewJob } from "../adapters/http/Client.ts"
 import * as JobText from "./cli/JobText.ts"
+import * as Text from "./cli/Text.ts"
 import { lengthFlag, payloadArgument, payloadOf } from "./CliInput.ts"
 import { asking, Unsaid, usage } from "./CliRoot.ts"
 
-const instantOf = (text: string): number | null =>
-  /^[0-9]{10,15}$/.test(text)
-    ? Number(text)
-    : Option.getOrNull(Option.map(DateTime.make(text), DateTime.toEpochMillis))
+const instantOf = (text: string): Option.Option<number> => {
+  const read = Text.instantOf(text)
+  return typeof read === "number" ? Option.some(read) : Option.none()
+}
+
+const notAnInstant = (text: string): string =>
+  Text.instantOf(text) === "unzoned"
+    ? `--at needs a zone, as ${text.slice(0, 10)}T08:00:00Z or ${text.slice(0, 10)}T08:00:00+02:00: "${text}" is ` +
+      "another time in each. Or say --in 10m"
+    : `--at must be a time like 2030-01-31T08:00:00Z, not "${text}"`
 
 export const submit = Command.make(
   "submit",
@@ -25,12 +32,9 @@ export const submit = Command.make(
     timeout: lengthFlag("timeout", "After how long a run is interrupted").pipe(Flag.optional),
     wait: lengthFlag("in", "Due in so long, by this machine's clock").pipe(Flag.optional),
     at: Flag.String("at").pipe(
-      Flag.withDescription("Due at that time, as 2030-01-31T08:00:00Z or in milliseconds"),
+      Flag.withDescription("Due at that time: 2030-01-31T08:00:00Z, or with +02:00 for the Z, or in milliseconds"),
       Flag.withMetavar("time"),
-      Flag.filterMap(
-        (text) => Option.fromNullishOr(instantOf(text)),
-        (text) => `--at must be a time like 2030-01-31T08:00:00Z, not "${text}"`
-      ),
+      Flag.filterMap(instantOf, notAnInstant),
       Flag.optional
     ),
     tags: Flag.String("tag").pipe(Flag.withDescription("A tag; may be given again"), Flag.atLeast(0)),
@@ -75,6 +79,9 @@ export const submit = Command.make(
         ...set("retain_ms", flags.retain),
         ...(flags.unique ? { unique: {} } : {})
       })
+      if (Option.isSome(due)) {
+        yield* note(`due at ${Text.time(job.run_at_ms)} UTC`)
+      }
       if (!flags.until) {
         // The id alone on stdout, so that a shell can take it as it is.
         if (outcome !== "created") {

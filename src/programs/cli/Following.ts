@@ -6,8 +6,10 @@
  * two looks at it, the job says (`Steps.ts`). A look costs so many requests at most: where more has happened than they can
  * bring, changes are told later, and not left out.
  *
- * What waited, ran or had failed before is found by walking those states once; and from then on slowly, for jobs whose
- * transaction was so long under way that newer ones came before them.
+ * New jobs are not the newest always: the transaction of some was under way for longer, or the clock that is in their
+ * ids is behind. So the walk for what is new goes on below what it knows, down to what was the newest some looks ago.
+ * What waited, ran or had failed before is found by walking those states once; and from then on slowly, for jobs that
+ * come later still.
  */
 import { Effect } from "effect"
 import * as Steps from "./Steps.ts"
@@ -41,9 +43,12 @@ export interface Limits {
   /** Answers of one look with new jobs, and with known ones, each. */
   readonly newPages: number
   readonly knownPages: number
+  /** So many looks ago was the newest job down to which what is known is walked again, and the pages of one look for it. */
+  readonly overlapLooks: number
+  readonly overlapPages: number
   /** Unfinished jobs that are known at once: so many that each is looked at within the minute that a job is kept. */
   readonly followed: number
-  /** Others that are remembered, so that nothing is told twice. */
+  /** Others that are remembered, so that nothing is told twice: as many as so many looks as are overlapped can meet. */
   readonly remembered: number
   /** A walk for what came late goes one page further at every so manyth look. */
   readonly lateEvery: number
@@ -55,8 +60,10 @@ export const limits: Limits = {
   page: 200,
   newPages: 20,
   knownPages: 5,
+  overlapLooks: 10,
+  overlapPages: 5,
   followed: 100_000,
-  remembered: 20_000,
+  remembered: 60_000,
   lateEvery: 10,
   shortPages: 1
 }
@@ -72,7 +79,8 @@ const unfinished: ReadonlyArray<Unfinished> = ["pending", "running", "failed"]
 /** One look after the other; each answers what happened since the one before, in its order. */
 export const make = <Job extends FollowedJob, E>(
   { getAll, list, now }: Asks<Job, E>,
-  { followed, knownPages, lateEvery, newPages, page, remembered, shortPages }: Limits = limits
+  { followed, knownPages, lateEvery, newPages, overlapLooks, overlapPages, page, remembered, shortPages }: Limits =
+    limits
 ) => {
   /** The one that was looked at longest ago is the first. */
   const live = new Map<string, Steps.Place>()
@@ -80,6 +88,8 @@ export const make = <Job extends FollowedJob, E>(
   /** The newest id that a walk has met. Lists go by id, in the order of its text. */
   let top = ""
   let gaps: ReadonlyArray<Gap> = []
+  /** What `top` was after the last looks, the oldest first. */
+  const tops: Array<string> = []
   /** The walks over what is unfinished. */
   const walks = unfinished.map((state) => ({ state, cursor: null as string | null, whole: false }))
   /** In this look. */
@@ -130,30 +140,34 @@ export const make = <Job extends FollowedJob, E>(
   /** From the newest, or from where an earlier look had to stop, down to what was met before. */
   const walkNew = Effect.fnUntraced(function*(gap: Gap | null, floor: string, pages: number) {
     const steps: Array<Steps.Step<Job>> = []
+    const below = gap === null ? tops[0] ?? floor : floor
     let cursor = gap?.cursor ?? null
     let short = 0
     let used = 0
-    while (used < pages) {
+    /** Pages below what was met before, for what came late. */
+    let over: number | null = null
+    while (over === null ? used < pages : over < overlapPages) {
       const { jobs, next_cursor } = yield* list({ limit: page, ...(cursor === null ? {} : { cursor }) })
-      used += 1
+      used += over === null ? 1 : 0
       if (looks === 0) {
         // Figures may be some seconds behind.
         firstMs = Math.max(firstMs, ...jobs.map(({ created_at_ms }) => created_at_ms))
       }
       for (const job of jobs) {
         // What lies below was met long ago, and may be forgotten. Right behind the newest it is what was late.
-        if (gap === null || job.id > floor) {
+        if (over === null ? gap === null || job.id > floor : job.id > below) {
           steps.push(...meet(job))
         }
         top = job.id > top ? job.id : top
       }
       short += jobs.length < page ? 1 : 0
       cursor = next_cursor
-      if (cursor === null || short >= shortPages || looks === 0 || jobs.some(({ id }) => id <= floor)) {
+      over = over !== null ? over + 1 : jobs.some(({ id }) => id <= floor) ? 0 : null
+      if (cursor === null || short >= shortPages || looks === 0 || jobs.some(({ id }) => id <= below)) {
         return { steps, used, rest: null }
       }
     }
-    return { steps, used, rest: cursor === null ? null : { cursor, floor } }
+    return { steps, used, rest: cursor === null || over !== null ? null : { cursor, floor } }
   })
 
   const lookNew = Effect.gen(function*() {
@@ -172,6 +186,10 @@ export const make = <Job extends FollowedJob, E>(
       }
     }
     gaps = open
+    tops.push(top)
+    if (tops.length > overlapLooks) {
+      tops.shift()
+    }
     return steps
   })
 

@@ -53,6 +53,29 @@ export const lengthOf = (text: string): number | null => {
   )
 }
 
+const instant =
+  /^([0-9]{4}-[0-9]{2}-[0-9]{2})[T ]([0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]{1,3})?)?)(Z|[+-][0-9]{2}:?[0-9]{2})?$/
+
+/**
+ * `2030-01-31T08:00:00Z`, `2030-01-31 08:00+02:00`, or milliseconds since the epoch. `unzoned`: it may be meant by the
+ * clocks of anywhere, and nobody is to guess. `null`: it is no time.
+ */
+export const instantOf = (text: string): number | "unzoned" | null => {
+  if (/^[0-9]{10,15}$/.test(text)) {
+    return Number(text)
+  }
+  const [, date = "", time = "00:00", zone = ""] = instant.exec(text) ?? /^([0-9]{4}-[0-9]{2}-[0-9]{2})$/.exec(text) ??
+    []
+  // What `Date` takes the 31st of February for is not that.
+  const day = Date.parse(`${date}T00:00:00Z`)
+  const ms = Date.parse(`${date}T${time}${zone === "" || zone === "Z" ? "Z" : zone.replace(/(..):?(..)$/, "$1:$2")}`)
+  return Number.isNaN(day) || Number.isNaN(ms) || DateTime.formatIso(DateTime.makeUnsafe(day)).slice(0, 10) !== date
+    ? null
+    : zone === ""
+    ? "unzoned"
+    : ms
+}
+
 export const bytes = (n: number): string =>
   n < 1_024
     ? `${n} B`

@@ -3,6 +3,7 @@ import { assert, it } from "@effect/vitest"
 import { Effect } from "effect"
 import * as Following from "../../../src/programs/cli/Following.ts"
 import * as Steps from "../../../src/programs/cli/Steps.ts"
+import * as ApiJobs from "../../support/ApiJobs.ts"
 
 type Mutable<A> = { -readonly [K in keyof A]: A[K] }
 
@@ -33,33 +34,15 @@ const world = () => {
   const add = (n = ++made) => {
     clock += 1
     const job: Job = {
+      ...ApiJobs.job,
       id: idOf(n),
       type: "t",
-      queue: "default",
-      priority: 0,
       state: "pending",
-      payload: null,
-      tags: [],
-      attempts: 0,
       max_attempts: 3,
-      timeout_ms: null,
       run_at_ms: clock,
       created_at_ms: clock,
-      started_at_ms: null,
-      finished_at_ms: null,
-      worker: null,
-      epoch: 0,
-      deliveries: 0,
-      lease_losses: 0,
-      stale_writes: 0,
-      reason: null,
-      result: null,
       errors: [],
-      errors_omitted: 0,
-      events: [],
-      events_omitted: 0,
-      resubmitted_from: null,
-      resubmitted_as: null
+      events: []
     }
     jobs.set(job.id, job)
     story.set(job.id, [])
@@ -147,6 +130,8 @@ const small: Following.Limits = {
   page: 10,
   newPages: 3,
   knownPages: 2,
+  overlapLooks: 3,
+  overlapPages: 4,
   followed: 5_000,
   remembered: 2_000,
   lateEvery: 3,
@@ -225,6 +210,46 @@ it.effect("a job of a long transaction, which is behind many newer ones, is foun
     assert.deepStrictEqual([...seen.keys()], [idOf(5)])
   }))
 
+/** A job whose clock is behind, or whose transaction took long: it is there, and ended, behind many newer ones. */
+const late = Effect.fnUntraced(function*(behind: number, looksAgo: number) {
+  const { act, add, asks, jobs } = world()
+  for (let n = 0; n < 400; n++) {
+    add(1_000 + n * 10)
+  }
+  for (const job of jobs.values()) {
+    while (!Steps.isEnded(job)) act(job, 1)
+  }
+  const { look } = Following.make(asks, small)
+  for (let n = 0; n < 60; n++) {
+    yield* look
+  }
+  const place = 100_000
+  for (let n = 0; n < behind; n++) {
+    if (n % Math.ceil(behind / looksAgo) === 0) {
+      yield* look
+    }
+    add(place + 1 + n)
+  }
+  yield* look
+  const job = add(place)
+  while (!Steps.isEnded(job)) act(job, 1)
+  const seen = new Map<string, Array<string>>()
+  for (let n = 0; n < 100; n++) {
+    told((yield* look).steps, seen)
+  }
+  return seen.get(job.id)
+})
+
+it.effect("a job that came late and has ended is found behind a page of newer ones, once", () =>
+  Effect.gen(function*() {
+    const states = (all: ReadonlyArray<string> | undefined) => all?.map((one) => one.split(" ")[0])
+    assert.deepStrictEqual(states(yield* late(30, 2)), ["pending", "running", "completed"])
+    assert.deepStrictEqual(states(yield* late(3, 1)), ["pending", "running", "completed"])
+    // Bounded: not behind any number, nor from any time ago.
+    assert.isUndefined(yield* late(58, 2))
+    assert.isUndefined(yield* late(30, 15))
+  }))
+
 it.effect("a look costs so many requests at most, and says where it does not follow all", () =>
   Effect.gen(function*() {
     const { add, asks } = world()
@@ -242,7 +267,10 @@ it.effect("a look costs so many requests at most, and says where it does not fol
       }
       requests = 0
       notes.push(...(yield* look).notes)
-      assert.isAtMost(requests, small.newPages + small.knownPages + Math.max(small.knownPages, 3))
+      assert.isAtMost(
+        requests,
+        small.newPages + small.overlapPages + small.knownPages + Math.max(small.knownPages, 3)
+      )
     }
     assert.strictEqual(notes.length, 1)
     assert.include(notes[0], "not all of them are followed")

@@ -9,6 +9,32 @@ it("shows what a terminal would act on as dots", () => {
   assert.strictEqual(table, "A\n·]0;title·x")
 })
 
+it("reads times that name their zone, and tells those that do not from what is no time", () => {
+  const at = Date.UTC(2030, 0, 31, 8, 0, 0)
+  const read: ReadonlyArray<readonly [string, number | "unzoned" | null]> = [
+    ["2030-01-31T08:00:00Z", at],
+    ["2030-01-31T08:00Z", at],
+    ["2030-01-31 08:00:00.125Z", at + 125],
+    ["2030-01-31T10:00:00+02:00", at],
+    ["2030-01-31T02:30:00-0530", at],
+    [String(at), at],
+    ["2030-01-31T08:00:00", "unzoned"],
+    ["2030-01-31 08:00", "unzoned"],
+    ["2030-01-31", "unzoned"],
+    ["2030-02-31T08:00:00Z", null],
+    ["2030-02-31", null],
+    ["2030-13-01T08:00:00Z", null],
+    ["2030-01-31T25:00:00Z", null],
+    ["2030-01-31T08:00:00+99:00", null],
+    ["tomorrow", null],
+    ["08:00", null],
+    ["", null]
+  ]
+  for (const [text, ms] of read) {
+    assert.strictEqual(Text.instantOf(text), ms, text)
+  }
+})
+
 it("reads and writes lengths of time", () => {
   const read: ReadonlyArray<readonly [string, number | null]> = [
     ["10", 10_000],
