@@ -16,14 +16,13 @@ const named = await deadman.submit("sleep", 100, { tags: ["by-name"] }) // a typ
 console.log((await deadman.wait(named)).state)
 // #endregion
 
-await deadman.wait(await deadman.submit("always-fails", null, { maxAttempts: 1 }))
-let resubmitted = 0
-
 // #region walk
+await deadman.wait(await deadman.submit("always-fails", null, { maxAttempts: 1 }))
+
+let resubmitted = 0
 for await (const dead of deadman.walk({ state: "dead", type: "always-fails" })) {
   await deadman.resubmit(dead)
   resubmitted += 1
 }
-// #endregion
-
 console.log("resubmitted", resubmitted)
+// #endregion

@@ -3,6 +3,7 @@
  *
  * The provider is one of the example's own: it loses its first answer, as networks do.
  */
+// #region provider
 import { createServer } from "node:http"
 import type { AddressInfo } from "node:net"
 
@@ -19,6 +20,7 @@ const provider = createServer((request, response) => {
 })
 await new Promise<void>((resolve) => provider.listen(0, "127.0.0.1", resolve))
 const address = `http://127.0.0.1:${(provider.address() as AddressInfo).port}/mail`
+// #endregion
 
 // #region email
 import { Deadman, Job } from "deadman"
@@ -44,8 +46,10 @@ const sender = send.handle(async (mail, { job, signal }) => {
 })
 // #endregion
 
+// #region run
 const deadman = await Deadman.start({ handlers: [sender] })
 const ended = await deadman.wait(await deadman.submit(send, { to: "ada@example.org", subject: "Welcome" }))
 console.log(ended.state, "after", ended.attempts, "failure,", requests, "requests,", delivered.size, "e-mail")
 await deadman.stop()
 provider.close()
+// #endregion

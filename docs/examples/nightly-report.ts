@@ -25,6 +25,7 @@ const schedule = await deadman.schedule("nightly-report", {
 })
 // #endregion
 
+// #region see
 const at = new Intl.DateTimeFormat("en-GB", { timeZone: "Europe/Zurich", timeStyle: "short" })
 console.log("next at", at.format(schedule.nextFireMs ?? 0))
 
@@ -38,3 +39,4 @@ while (made === 0) {
 await deadman.unschedule("every-second")
 console.log("ran", made > 0)
 await deadman.stop()
+// #endregion

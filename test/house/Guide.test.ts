@@ -54,6 +54,28 @@ describe("the docs", () => {
   })
 })
 
+describe("the guide", () => {
+  const shown = blocks.filter(({ file }) => file === "docs/guide.md")
+  const paths = [...new Set(shown.map(({ from }) => from?.split("#")[0] ?? ""))]
+  const lines = (text: string) => text.split("\n").filter((line) => line !== "")
+
+  it.each(paths)("shows all of %s, in its order: whoever pastes the blocks has the file", (path) => {
+    const pasted = shown.filter(({ from }) => from?.split("#")[0] === path).map(({ text }) => text).join("\n")
+    assert.deepStrictEqual(
+      lines(pasted),
+      lines(regionOf({ file: "docs/guide.md", line: 0, language: "ts", from: path, text: "" }) ?? "")
+    )
+  })
+
+  it("names each of them in front of its blocks", () => {
+    const guide = readFileSync("docs/guide.md", "utf8")
+    const unnamed = paths.map((path) => path.replace("examples/", "")).filter((name) =>
+      guide.indexOf(`\`${name}\``) === -1 || guide.indexOf(`\`${name}\``) > guide.indexOf(`<!-- examples/${name}`)
+    )
+    assert.deepStrictEqual(unnamed, [])
+  })
+})
+
 describe("the examples", () => {
   const examples = globSync("docs/examples/**/*.ts")
 
@@ -84,7 +106,8 @@ describe("the guide's commands", () => {
     assert.deepStrictEqual(others.map((command) => command.replace(/ +#.*/, "")), [
       "npm install && npm pack",
       "mkdir ../my-jobs && cd ../my-jobs && npm init -y && npm pkg set type=module",
-      "npm install ../deadman/deadman-0.1.0.tgz"
+      "npm install ../deadman/deadman-0.1.0.tgz",
+      "npm install pg"
     ])
   })
 })
