@@ -54,7 +54,7 @@ export const layer = HttpApiBuilder.group(
 
     /** Newest first. */
     const textsOf = (ids: ReadonlyArray<JobId.JobId>) => {
-      const newest = Array.from(new Set(ids)).sort().reverse()
+      const newest = Array.from(new Set(ids)).toSorted().toReversed()
       return Effect.map(
         Effect.forEach(
           Array.from({ length: Math.ceil(newest.length / readMax) }, (_, n) => n * readMax),
