@@ -1,20 +1,7 @@
 /** Bodies that nearly are what a server wants: from a seed, so that what one of them breaks can be sent again. */
+import * as SubmitBody from "../../../src/adapters/http/SubmitBody.ts"
 
-const fields = [
-  "type",
-  "payload",
-  "queue",
-  "priority",
-  "max_attempts",
-  "run_at_ms",
-  "backoff",
-  "timeout_ms",
-  "tags",
-  "idempotency_key",
-  "__proto__",
-  "constructor",
-  ""
-]
+const fields = [...SubmitBody.fields, "fields", "window_ms", "states", "on_conflict", "__proto__", "constructor", ""]
 
 const leaves: ReadonlyArray<string> = [
   "null",

@@ -88,11 +88,15 @@ it.layer(Subject.layer(), { excludeTestServices: true })("POST /jobs, past the r
 
   it.effect("random bodies are answered alike", () =>
     Effect.gen(function*() {
+      const { port } = yield* ServerAddress
       let refused = 0
       for (let seed = 1; seed <= 300; seed++) {
-        refused += (yield* compared(`seed ${seed}`, [json], Garbage.body(seed))).status === 201 ? 0 : 1
+        const body = Garbage.body(seed)
+        // What is unique, or has a key, is there before either way is asked: then both find it.
+        yield* Raw.request(port, "POST", "/jobs", [json], body)
+        refused += (yield* compared(`seed ${seed}`, [json], body)).status < 400 ? 0 : 1
       }
       assert.isAbove(refused, 100)
       assert.isBelow(refused, 300)
-    }), 30_000)
+    }), 180_000)
 })
