@@ -8,7 +8,7 @@ import { assert } from "@effect/vitest"
 import { Clock, Effect } from "effect"
 import * as Scale from "../faults/ScaleStage.ts"
 import * as Processes from "../support/Processes.ts"
-import { daily, ids, law, type Laws, leaseMs, median, promptMs, type Told } from "./System.ts"
+import { daily, ids, law, type Laws, leaseMs, prompt, type Told } from "./System.ts"
 
 const soon = { kind: "fixed", delay_ms: 50 }
 
@@ -89,14 +89,15 @@ export const laws: Laws = {
       // That one is over, and its place is free again.
       assert.strictEqual((yield* one(3, { fields: ["to"] }, { to: "ada" })).status, 201)
 
-      const windowed = { type: "noop", payload: { window: 1 }, unique: { window_ms: 4_000 } }
+      // It has to be asked for again within it, whatever else the machine has to do.
+      const windowed = { type: "noop", payload: { window: 1 }, unique: { window_ms: 8_000 } }
       const begun = yield* submit(windowed)
       yield* reaches(begun, "completed")
       assert.strictEqual((yield* api.send("POST", "/jobs", windowed)).body.id, begun)
       yield* Processes.eventually(
         "the window is over",
         Effect.map(api.send("POST", "/jobs", windowed), ({ status }) => status === 201),
-        "10 seconds",
+        "60 seconds",
         "200 millis"
       )
     })
@@ -106,7 +107,7 @@ export const laws: Laws = {
     Effect.gen(function*() {
       yield* send("PUT", "/queues/late", { paused: true })
       const nowMs = yield* Clock.currentTimeMillis
-      const late = yield* submit({ type: "noop", queue: "late", start_by_ms: nowMs + 500 })
+      const late = yield* submit({ type: "noop", queue: "late", start_by_ms: nowMs + 3_000 })
       const inTime = yield* submit({ type: "noop", queue: "late", start_by_ms: nowMs + 600_000 })
       assert.deepInclude(yield* reaches(late, "dead"), { reason: "expired", deliveries: 0, attempts: 0 })
       yield* send("PUT", "/queues/late", { paused: false })
@@ -128,7 +129,7 @@ export const laws: Laws = {
       yield* Processes.eventually(
         "it is gone",
         Effect.map(api.send("GET", `/jobs/${short}`), ({ status }) => status === 404),
-        "30 seconds",
+        "60 seconds",
         "500 millis"
       )
       yield* reaches(long, "completed")
@@ -232,8 +233,10 @@ export const laws: Laws = {
   "each tick of a schedule is one job, and so is a run by hand": law(({ list, reaches, send }) =>
     Effect.gen(function*() {
       const query = "queue=ticks"
-      yield* send("PUT", "/schedules/ticks", { every_ms: 1_000, type: "noop", queue: "ticks" })
-      yield* Processes.eventually("some have fired", Effect.map(list(query), ({ length }) => length >= 4), "20 seconds")
+      // Also those for which a busy keeper came late.
+      const missed = { all: 100 }
+      yield* send("PUT", "/schedules/ticks", { every_ms: 1_000, type: "noop", queue: "ticks", missed })
+      yield* Processes.eventually("some have fired", Effect.map(list(query), ({ length }) => length >= 4))
       yield* send("POST", "/schedules/ticks/pause")
       const byHand = yield* send("POST", "/schedules/ticks/run")
       const jobs: ReadonlyArray<Told> = yield* list(query)
@@ -266,8 +269,7 @@ export const laws: Laws = {
              WHERE name LIKE 'missed-%' AND next_fire_ms > deadman.now_ms()`
           ),
           ([found]) => found?.n === policies.length
-        ),
-        "20 seconds"
+        )
       )
       const nowMs = yield* Clock.currentTimeMillis
       for (const [name, , count] of policies) {
@@ -284,7 +286,7 @@ export const laws: Laws = {
       yield* send("PUT", "/schedules/waits", { ...long, queue: "waits", overlap: "skip" })
       yield* send("PUT", "/schedules/cuts", { ...long, queue: "cuts", overlap: "cancel" })
       const cuts: Effect.Effect<ReadonlyArray<Told>> = list("queue=cuts")
-      yield* Processes.eventually("three have fired", Effect.map(cuts, ({ length }) => length >= 3), "20 seconds")
+      yield* Processes.eventually("three have fired", Effect.map(cuts, ({ length }) => length >= 3))
       for (const name of ["waits", "cuts"]) {
         yield* send("POST", `/schedules/${name}/pause`)
       }
@@ -374,12 +376,8 @@ export const timedLaws: Laws = {
         )
       }
       for (const [name, source] of Object.entries(sources)) {
-        const waits: Array<number> = []
-        for (let n = 0; n < 5; n++) {
-          const { created_at_ms, started_at_ms } = yield* reaches(yield* source, "completed")
-          waits.push(started_at_ms - created_at_ms)
-        }
-        assert.isBelow(median(waits), promptMs, `${name}: ${waits.join(" ")}`)
+        const ended = Effect.flatMap(source, (id) => reaches(id, "completed"))
+        yield* prompt(name, Effect.map(ended, ({ created_at_ms, started_at_ms }) => started_at_ms - created_at_ms))
       }
     })
   )

@@ -2,7 +2,7 @@
 import { assert } from "@effect/vitest"
 import { Clock, Effect, Fiber } from "effect"
 import * as Processes from "../support/Processes.ts"
-import { daily, ids, law, type Laws, median, promptMs, timed } from "./System.ts"
+import { daily, ids, law, type Laws, prompt } from "./System.ts"
 
 export const laws: Laws = {
   "workers over HTTP and others share the jobs of a type, and each job runs once": law(
@@ -83,7 +83,7 @@ export const laws: Laws = {
 
 export const timedLaws: Laws = {
   "a worker over HTTP that waits is given a job at once, wherever it comes from": law(
-    ({ ask, connection, one, report, send, submit, two }) =>
+    ({ ask, connection, job, one, report, send, submit, two }) =>
       Effect.gen(function*() {
         const client = yield* connection
         const type = "awaited"
@@ -98,23 +98,25 @@ export const timedLaws: Laws = {
           "SQL": Effect.promise(() => client.query(`SELECT deadman.submit('${type}', '1')`)),
           "a delay": Effect.flatMap(
             Clock.currentTimeMillis,
-            (nowMs) => Effect.andThen(elsewhere({ run_at_ms: nowMs + 50 }), Effect.sleep("50 millis"))
+            (nowMs) => elsewhere({ run_at_ms: nowMs + 50 })
           ),
           "a retry": Effect.flatMap(later, (id) => two.api.send("POST", `/jobs/${id}/retry`)),
           "a schedule": two.api.send("POST", "/schedules/awaited/run")
         }
         for (const [name, source] of Object.entries(sources)) {
-          const waits: Array<number> = []
-          for (let n = 0; n < 3; n++) {
+          const waited = Effect.gen(function*() {
             const asking = yield* Effect.forkChild(ask(one.api, { types: [type] }))
             // Until it has looked and waits: what it finds by its own look is no news.
             yield* Effect.sleep("250 millis")
-            waits.push(yield* timed(Effect.andThen(source, Fiber.await(asking))))
+            yield* source
             const claim = yield* Fiber.join(asking)
             assert.lengthOf(claim.claims, 1, name)
             yield* report(one.api, claim)
-          }
-          assert.isBelow(median(waits), promptMs, `${name}: ${waits.join(" ")}`)
+            // By the database's clock: how long this process waits for a core is no part of it.
+            const { run_at_ms, started_at_ms } = yield* job(claim.claims[0].job.id)
+            return started_at_ms - run_at_ms
+          })
+          yield* prompt(name, waited)
         }
       })
   )
