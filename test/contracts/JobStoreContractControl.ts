@@ -244,13 +244,14 @@ export const controlLaws: Steps.Laws = (it, pass) => {
       const now = yield* store.now
       const late = yield* Steps.submitted({ type, queue, runAtMs: now + 1_100 })
       const soon = yield* Steps.submitted({ type, queue, runAtMs: now + 1_000 })
-      const { nextInMs } = yield* store.promote(1_000)
-      assert.isAtMost(nextInMs ?? Number.NaN, 1_000)
+      const early = yield* store.promote(1_000)
+      // Unless both of them were due by then.
+      assert.isTrue(early.jobs.some(({ id }) => id === late.id) || (early.nextInMs ?? Number.NaN) <= 1_000)
       yield* Steps.reached(pass, now + 1_100)
 
       const { jobs } = yield* store.promote(1_000)
 
-      const ours = jobs.filter((job) => job.type === type)
+      const ours = [...early.jobs, ...jobs].filter((job) => job.type === type)
       assert.deepStrictEqual(ours.map(({ id }) => id), [soon.id, late.id])
       assert.isTrue(ours.every((job) => job.queue === queue))
       assert.strictEqual((yield* Steps.read(late.id)).state, "pending")
@@ -261,7 +262,7 @@ export const controlLaws: Steps.Laws = (it, pass) => {
   it.effect("3: promote takes at most its limit", () =>
     Effect.gen(function*() {
       const store = yield* JobStore
-      const runAtMs = (yield* store.now) + 1_000
+      const runAtMs = (yield* store.now) + 2_000
       const jobs = yield* Steps.submittedAll(3, { runAtMs })
       yield* store.promote(1_000)
       yield* Steps.reached(pass, runAtMs)
@@ -277,7 +278,7 @@ export const controlLaws: Steps.Laws = (it, pass) => {
   it.effect("3: promoteIds makes ready what is due among the ids, once", () =>
     Effect.gen(function*() {
       const store = yield* JobStore
-      const runAtMs = (yield* store.now) + 1_000
+      const runAtMs = (yield* store.now) + 2_000
       const [due] = yield* Steps.submittedAll(1, { runAtMs })
       const [far] = yield* Steps.submittedAll(1, { runAtMs: runAtMs + 3_600_000 })
       const ids = [far!.id, due!.id, yield* Jobs.freshId]

@@ -168,7 +168,7 @@ export const suiteOfKeys = <E>(
   layer: Layer.Layer<JobStore, E>,
   { keyTtlMs, pass = Clock.adjust }: { readonly keyTtlMs: number; readonly pass?: Clock.Pass }
 ) =>
-  it.layer(layer, { timeout: "60 seconds", excludeTestServices: pass === Clock.wait })(
+  it.layer(layer, { timeout: "2 minutes", excludeTestServices: pass === Clock.wait })(
     `JobStore (${adapter}), keys that expire`,
     (it) => {
       it.effect("2: a key is free again when its job has been final for the key's lifetime, and not before", () =>

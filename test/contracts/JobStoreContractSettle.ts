@@ -35,11 +35,12 @@ export const settleLaws: Steps.Laws = (it, pass) => {
       const job = yield* Steps.submitted()
       const { claim } = yield* Steps.held(pass, job)
       const before = yield* store.now
-      yield* Steps.settled(claim, "fail", { delayMs: 300, failure: { name: "Oops", message: "a \"quoted\" é" } })
+      const delayMs = 3_600_000
+      yield* Steps.settled(claim, "fail", { delayMs, failure: { name: "Oops", message: "a \"quoted\" é" } })
       const failed = yield* Steps.read(job.id)
 
       assert.include(failed, { state: "failed", attempts: 1, finishedAtMs: null, reason: null })
-      assert.isAtLeast(failed.runAtMs, before + 300)
+      assert.isAtLeast(failed.runAtMs, before + delayMs)
       const [error] = failed.errors
       assert.include(error, { attempt: 1, epoch: 1, worker: Steps.worker, name: "Oops", message: "a \"quoted\" é" })
       assert.strictEqual(error?.claimedAtMs, failed.startedAtMs)
@@ -52,9 +53,16 @@ export const settleLaws: Steps.Laws = (it, pass) => {
         inOrder: [],
         left: []
       })
+    }))
+
+  it.effect("6: a failed job runs again when its delay is over, and not before", () =>
+    Effect.gen(function*() {
+      const job = yield* Steps.submitted()
+      yield* Steps.settled((yield* Steps.held(pass, job)).claim, "fail", { delayMs: 300 })
+      const { runAtMs } = yield* Steps.read(job.id)
       const next = yield* Steps.held(pass, job)
       assert.include(next.job, { epoch: 2, attempts: 1 })
-      assert.isAtLeast((yield* Steps.read(job.id)).startedAtMs ?? 0, failed.runAtMs)
+      assert.isAtLeast((yield* Steps.read(job.id)).startedAtMs ?? 0, runAtMs)
     }))
 
   it.effect("6: a failed job without a delay may run at once", () =>
@@ -107,11 +115,11 @@ export const settleLaws: Steps.Laws = (it, pass) => {
       const job = yield* Steps.submitted()
       const { claim } = yield* Steps.held(pass, job)
       const before = yield* store.now
-      yield* Steps.settled(claim, "again", { delayMs: 300 })
+      yield* Steps.settled(claim, "again", { delayMs: 1_000 })
 
       const waiting = yield* Steps.read(job.id)
       assert.include(waiting, { state: "pending", attempts: 0 })
-      assert.isAtLeast(waiting.runAtMs, before + 300)
+      assert.isAtLeast(waiting.runAtMs, before + 1_000)
       yield* store.promoteIds([job.id])
       assert.lengthOf(yield* Steps.take(job), 0)
       yield* Steps.held(pass, job)

@@ -109,7 +109,7 @@ TestServers.describeWithKafka("deliveries by Kafka", () => {
         yield* Counting.work()
         const jobs = first + more
         const sent = yield* reader(() => true)
-        yield* eventually("all are in the topic", Effect.sync(() => sent() >= jobs), "30 seconds")
+        yield* eventually("all are in the topic", Effect.sync(() => sent() >= jobs), "60 seconds")
         const sum = [...counts.values()].reduce((a, b) => a + b, 0)
         const detail = JSON.stringify(Object.fromEntries(counts))
         assert.isAtMost(
@@ -120,7 +120,7 @@ TestServers.describeWithKafka("deliveries by Kafka", () => {
         // Else it was not asked at all.
         assert.isAbove(asked("Produce"), 0, detail)
         assert.isAbove(asked("Fetch"), 0, detail)
-      }).pipe(Effect.scoped), 90_000)
+      }).pipe(Effect.scoped), 180_000)
 
     it.effect("of jobs that are over cost a worker with few slots few claims", () =>
       Effect.gen(function*() {
@@ -132,14 +132,14 @@ TestServers.describeWithKafka("deliveries by Kafka", () => {
         const sentNow = new Set(ids)
         const sent = yield* reader((id) => sentNow.has(id))
         yield* transport.publish(ids.map((id) => ({ id, type: JobType.make("gate"), queue: queueDefault })))
-        yield* eventually("they are in the topic", Effect.sync(() => sent() >= messages), "20 seconds")
+        yield* eventually("they are in the topic", Effect.sync(() => sent() >= messages), "60 seconds")
         const before = { ...counter }
         // Nobody published this one. It ends when they are over.
         yield* store.submit([{ ...Counting.draft(0), id: Ids.jobId() }], { atomic: false })
-        const dropped = eventually("all are dropped", Effect.map(lag, (lag) => lag === 0), "40 seconds")
+        const dropped = eventually("all are dropped", Effect.map(lag, (lag) => lag === 0), "60 seconds")
         yield* Counting.work(() => dropped, { slots: 4 })
         const claims = counter.claim - before.claim
         assert.isAtMost(claims / messages, perJobMax, `${claims} claims for ${messages} messages`)
-      }).pipe(Effect.scoped), 90_000)
+      }).pipe(Effect.scoped), 180_000)
   })
 })

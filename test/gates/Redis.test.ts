@@ -15,7 +15,7 @@ const layer = Layer.provideMerge(
 )
 
 TestServers.describeWithRedis("leases in Redis", () => {
-  it.layer(layer, { excludeTestServices: true, timeout: "60 seconds" })("at load", (it) => {
+  it.layer(layer, { excludeTestServices: true, timeout: "2 minutes" })("at load", (it) => {
     it.effect("cost few commands for hundreds of jobs", () =>
       Effect.gen(function*() {
         const server = yield* Redis.Server
@@ -33,6 +33,6 @@ TestServers.describeWithRedis("leases in Redis", () => {
         assert.isAtMost(used / jobs, perJobMax, `${used} commands for ${jobs} jobs`)
         // Else the leases were not there.
         assert.isAbove(used, 0)
-      }), 90_000)
+      }), 180_000)
   })
 })
