@@ -46,7 +46,7 @@ interface Options {
   readonly pass?: Clock.Pass
 }
 
-const options = (pass: Clock.Pass) => ({ timeout: "60 seconds", excludeTestServices: pass === Clock.wait } as const)
+const options = (pass: Clock.Pass) => ({ timeout: "2 minutes", excludeTestServices: pass === Clock.wait } as const)
 
 export const suite = <E>(
   adapter: string,

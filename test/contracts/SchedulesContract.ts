@@ -19,7 +19,7 @@ export const suite = <E>(
   layer: Layer.Layer<JobStore | Schedules, E>,
   { pass = Clock.adjust }: { readonly pass?: Clock.Pass } = {}
 ) =>
-  it.layer(layer, { timeout: "60 seconds", excludeTestServices: pass === Clock.wait })(
+  it.layer(layer, { timeout: "2 minutes", excludeTestServices: pass === Clock.wait })(
     `Schedules (${adapter})`,
     (it) => {
       for (const laws of [bookingLaws, firingLaws, runningLaws]) {

@@ -51,7 +51,7 @@ const works = Effect.fnUntraced(function*(dataDir: string, options?: Parameters<
   yield* gone(pid)
 })
 
-describe("the data folder", { timeout: 120_000 }, () => {
+describe("the data folder", { timeout: 300_000 }, () => {
   it.live("data of another Postgres version are refused and kept", () =>
     Effect.gen(function*() {
       const dataDir = join(yield* Members.folder(), "data")
@@ -154,7 +154,7 @@ describe("the data folder", { timeout: 120_000 }, () => {
 
 const describeContainers = Members.canContain() ? describe : () => {}
 
-describeContainers("the data folder, in containers", { timeout: 120_000 }, () => {
+describeContainers("the data folder, in containers", { timeout: 300_000 }, () => {
   it.live("is refused to a second one while the first lives, and taken over when that one was killed", () =>
     Effect.gen(function*() {
       const dataDir = join(yield* Members.folder(), "data")
@@ -182,7 +182,7 @@ const canBecomeNobody = process.getuid?.() === 0 &&
 // Only root can try these, and a test that is skipped fails the run: elsewhere they are not there.
 const describeAsRoot = canBecomeNobody ? describe : () => {}
 
-describeAsRoot("the data folder, started by root", { timeout: 120_000 }, () => {
+describeAsRoot("the data folder, started by root", { timeout: 300_000 }, () => {
   it.live("works below a home of mode 700, which stays as it is", () =>
     Effect.gen(function*() {
       const home = yield* Members.folder()

@@ -58,7 +58,7 @@ const ok = (ran: Cli.Ran): Cli.Ran => {
   return ran
 }
 
-it.layer(Server.layer, { excludeTestServices: true, timeout: "90 seconds" })("deadman", (it) => {
+it.layer(Server.layer, { excludeTestServices: true, timeout: "2 minutes" })("deadman", (it) => {
   it.effect("submits, waits for the end, and shows the job as text and as JSON", () =>
     Effect.gen(function*() {
       const ran = ok(yield* deadman("submit", "sleep", "20", "--tag", "a", "--tag", "b c", "--wait", "--json"))
@@ -219,7 +219,7 @@ it.layer(Server.layer, { excludeTestServices: true, timeout: "90 seconds" })("de
       assert.strictEqual(ran.code, 130, ran.err)
       const told = ran.out.trim().split("\n").map((line) => JSON.parse(line))
       assert.isTrue(told.every(({ id, state }) => state === "dead" && ids.slice(0, 400).includes(id)))
-    }), 120_000)
+    }), 180_000)
 
   it.effect("tells each change of what began and ended between two looks", () =>
     Effect.gen(function*() {
@@ -249,7 +249,7 @@ it.layer(Server.layer, { excludeTestServices: true, timeout: "90 seconds" })("de
       const whole = [...states.values()].filter((all) => all.at(-1) === "completed")
       assert.isAbove(whole.length, 3)
       assert.deepStrictEqual(whole, whole.map(() => ["pending", "running", "completed"]))
-    }), 120_000)
+    }), 180_000)
 
   it.effect("shows counts and processes", () =>
     Effect.gen(function*() {

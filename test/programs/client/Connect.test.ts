@@ -202,7 +202,7 @@ describe("Deadman.start and connect()", () => {
         retainMs: 60_000,
         tags: ["a"]
       })
-    }).pipe(Effect.provide(Subject.layer()), Effect.scoped), 60_000)
+    }).pipe(Effect.provide(Subject.layer()), Effect.scoped), 180_000)
 })
 
 /** Takes connections and answers nothing. */
@@ -237,7 +237,7 @@ describe("connect()", () => {
         assert.isArray((yield* does(() => deadman.ready())).loops)
         assert.throws(() => connect({ url: "nowhere" }), /must look like/)
       }).pipe(Effect.provide(Subject.layer())),
-    60_000
+    180_000
   )
 
   it.live("gives a call up when its signal says so, and says that nobody is there", () =>
@@ -249,5 +249,5 @@ describe("connect()", () => {
       assert.isBelow(performance.now() - began, 2_000)
       const nobody = yield* refusal(() => connect({ url: "http://127.0.0.1:1", tries: 1 }).stats())
       assert.strictEqual(nobody._tag, "ServerUnavailable")
-    }).pipe(Effect.scoped), 60_000)
+    }).pipe(Effect.scoped), 180_000)
 })

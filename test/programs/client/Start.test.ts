@@ -52,7 +52,7 @@ describe("Deadman.start", () => {
       const refused = yield* refusal(() => web.cancel(job))
       assert.deepStrictEqual([refused._tag, (refused as Deadman.WrongState).state], ["WrongState", "completed"])
     })),
-    60_000
+    180_000
   )
 
   it(
@@ -67,7 +67,7 @@ describe("Deadman.start", () => {
       assert.deepStrictEqual([refused._tag, refused.message.includes(first.id)], ["SubmitRefused", true])
       yield* does(() => web.cancel(first))
     })),
-    60_000
+    180_000
   )
 
   it("a request means the same over HTTP: one key, one fingerprint", () => {
@@ -130,7 +130,7 @@ describe("Deadman.start", () => {
       assert.deepStrictEqual(both.map(({ type }) => type), ["y", "double"])
       yield* does(() => Promise.all(both.map((job) => web.cancel(job))))
     })),
-    60_000
+    180_000
   )
 
   it(
@@ -174,7 +174,7 @@ describe("Deadman.start", () => {
       assert.lengthOf((yield* does(() => web.list({ type: "listed", offset: 2, before: undefined } as object))).jobs, 1)
       yield* does(() => Promise.all(jobs.map((job) => web.cancel(job))))
     })),
-    60_000
+    180_000
   )
 
   it(
@@ -187,7 +187,7 @@ describe("Deadman.start", () => {
       }
       assert.deepStrictEqual(new Set(heard).size, 1, heard.join(" "))
     })),
-    60_000
+    180_000
   )
 
   it(
@@ -220,7 +220,7 @@ describe("Deadman.start", () => {
       assert.strictEqual(late._tag, "SubmitUncertain")
       yield* does(() => web.cancel(child?.id ?? ""))
     })),
-    60_000
+    180_000
   )
 
   it(
@@ -261,7 +261,7 @@ describe("Deadman.start", () => {
       assert.strictEqual((yield* refusal(() => web2.wait(resubmitted, { timeoutMs: 600_000 })))._tag, "WaitTimedOut")
       yield* does(() => web.cancel(resubmitted.id))
     })),
-    60_000
+    180_000
   )
 
   it(
@@ -306,7 +306,7 @@ describe("Deadman.start", () => {
       assert.isNull(yield* does(() => deadman.get(never)))
       assert.deepStrictEqual((yield* does(() => client.query("SELECT n FROM note"))).rows, [{ n: 4 }])
     })),
-    120_000
+    180_000
   )
 
   it(
@@ -323,7 +323,7 @@ describe("Deadman.start", () => {
         Effect.orDie
       )
     ),
-    60_000
+    180_000
   )
 
   it(
@@ -345,7 +345,7 @@ describe("Deadman.start", () => {
       assert.match(said.join(""), /DEADMAN_WORKER_THREDS is not a variable .* is DEADMAN_WORKER_THREADS meant/)
       assert.notInclude(said.join(""), "\"9\"")
     })),
-    60_000
+    180_000
   )
 
   it("what is wrong with the options is said in their words, before anything is started", () => {
@@ -377,5 +377,5 @@ describe("Deadman.start", () => {
       ),
       said({ handlers: [] }).then((message) => assert.include(message, "no handler"))
     ])
-  }, 60_000)
+  }, 180_000)
 })
