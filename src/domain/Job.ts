@@ -5,7 +5,7 @@
  * they stand in the API and in the tables; lengths of time end in `Ms` too.
  */
 import { Schema } from "effect"
-import type { Backoff } from "./Backoff.ts"
+import { type Backoff, defaults } from "./Backoff.ts"
 import type { JobId } from "./JobId.ts"
 import type { DeadReason, JobState } from "./JobState.ts"
 import type { JobLog } from "./Notes.ts"
@@ -14,9 +14,9 @@ import type { Unique } from "./Unique.ts"
 /** Letters, digits and `. _ : -`, so that a name is safe in logs, metrics, Redis keys and topic names. */
 export const namePattern = /^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$/
 
-const Name = Schema.String.check(Schema.isPattern(namePattern, {
-  message: "must be 1 to 128 characters of A-Z a-z 0-9 . _ : -, beginning with a letter or digit"
-}))
+export const nameRule = "must be 1 to 128 characters of A-Z a-z 0-9 . _ : -, beginning with a letter or digit"
+
+const Name = Schema.String.check(Schema.isPattern(namePattern, { message: nameRule }))
 
 export const JobType = Name.pipe(Schema.brand("JobType"))
 export type JobType = typeof JobType.Type
@@ -106,6 +106,21 @@ export interface NewJob {
   /** Absent or `null`: it is stored beside any other. */
   readonly unique?: Unique | null
 }
+
+/** A job of which nothing else is said: due now, in the default queue. */
+export const plainJob = (type: JobType, payload: string): Omit<NewJob, "id"> => ({
+  type,
+  queue: queueDefault,
+  payload,
+  priority: 0,
+  maxAttempts: attemptDefault,
+  backoff: defaults,
+  timeoutMs: null,
+  runAtMs: null,
+  tags: [],
+  key: null,
+  resubmittedFrom: null
+})
 
 /** One failed run. */
 export interface JobError {

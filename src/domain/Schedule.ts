@@ -8,12 +8,12 @@
 import { Result, Schema } from "effect"
 import type { Backoff } from "./Backoff.ts"
 import * as Cron from "./Cron.ts"
-import { instantMaxMs, type JobType, namePattern, type Queue } from "./Job.ts"
+import { instantMaxMs, type JobType, namePattern, nameRule, type Queue } from "./Job.ts"
 import type { JobId } from "./JobId.ts"
 
-export const ScheduleName = Schema.String.check(Schema.isPattern(namePattern, {
-  message: "must be 1 to 128 characters of A-Z a-z 0-9 . _ : -, beginning with a letter or digit"
-})).pipe(Schema.brand("ScheduleName"))
+export const ScheduleName = Schema.String.check(Schema.isPattern(namePattern, { message: nameRule })).pipe(
+  Schema.brand("ScheduleName")
+)
 export type ScheduleName = typeof ScheduleName.Type
 
 /** When it fires, as it was asked for. What stands in a table may be wrong: `ticker` says whether it can be followed. */

@@ -12,8 +12,6 @@ export const isWhole = (value: unknown, minimum: number, maximum: number): value
 export const whole = (minimum: number, maximum: number): string =>
   `must be a whole number from ${minimum} to ${maximum}`
 
-export const nameRule = "must be 1 to 128 characters of A-Z a-z 0-9 . _ : -, beginning with a letter or digit"
-
 export const wrong = (field: string, rule: string): ApiError.ApiError =>
   ApiError.make("invalid_field", `${field} ${rule}`, field)
 

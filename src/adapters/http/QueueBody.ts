@@ -1,10 +1,10 @@
 /** Reads what is said about queues, strictly, and says which field is wrong; and a queue as JSON. */
-import { namePattern, type Queue } from "../../domain/Job.ts"
+import { namePattern, nameRule, type Queue } from "../../domain/Job.ts"
 import { concurrencyMax, type QueueSettings } from "../../domain/QueueSettings.ts"
 import * as Rank from "../../domain/Rank.ts"
 import type { QueueView } from "../../ports/Queues.ts"
 import * as ApiError from "./ApiError.ts"
-import { isRecord, isWhole, nameRule, whole, wrong } from "./Fields.ts"
+import { isRecord, isWhole, whole, wrong } from "./Fields.ts"
 import * as NamePage from "./NamePage.ts"
 import { queuesLimitDefault, queuesLimitMax, strict } from "./QueueApi.ts"
 import * as SubmitBody from "./SubmitBody.ts"

@@ -1,6 +1,6 @@
 /** Reads what is said about schedules, strictly, and says which field is wrong; and a schedule as JSON. */
 import { Result } from "effect"
-import { type KeyClaim, namePattern } from "../../domain/Job.ts"
+import { type KeyClaim, namePattern, nameRule } from "../../domain/Job.ts"
 import {
   everyMaxMs,
   everyMinMs,
@@ -17,7 +17,7 @@ import {
   type Timing
 } from "../../domain/Schedule.ts"
 import * as ApiError from "./ApiError.ts"
-import { type Fields, isRecord, isWhole, nameRule, unknownOf, whole, wrong } from "./Fields.ts"
+import { type Fields, isRecord, isWhole, unknownOf, whole, wrong } from "./Fields.ts"
 import * as NamePage from "./NamePage.ts"
 import { schedulesLimitDefault, schedulesLimitMax } from "./ScheduleApi.ts"
 import * as SubmitBody from "./SubmitBody.ts"

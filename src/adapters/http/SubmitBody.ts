@@ -16,6 +16,7 @@ import {
   isSeconds,
   type JobType,
   namePattern,
+  nameRule,
   payloadMaxBytes,
   priorityMax,
   type Queue,
@@ -30,7 +31,7 @@ import * as JsonText from "../../domain/JsonText.ts"
 import type { Unique } from "../../domain/Unique.ts"
 import type { JobDraft } from "../../ports/Submitter.ts"
 import * as ApiError from "./ApiError.ts"
-import { type Fields, isRecord, isWhole, nameRule, whole, wrong as wrongAt } from "./Fields.ts"
+import { type Fields, isRecord, isWhole, whole, wrong as wrongAt } from "./Fields.ts"
 import * as UniqueBody from "./UniqueBody.ts"
 
 const isTag = Schema.is(Tag)

@@ -6,13 +6,13 @@
  */
 import { delayMaxMs } from "../../domain/Backoff.ts"
 import type { Claim, LeaseId } from "../../domain/Claim.ts"
-import { effectKey, type JobType, namePattern, type Queue } from "../../domain/Job.ts"
+import { effectKey, type JobType, namePattern, nameRule, type Queue } from "../../domain/Job.ts"
 import type { JobId } from "../../domain/JobId.ts"
 import type { Outcome } from "../../domain/Outcome.ts"
 import * as Sanitise from "../../domain/Sanitise.ts"
 import type { RemoteClaims, RemoteOutcome, RemoteRequest } from "../../ports/RemoteWorkers.ts"
 import * as ApiError from "./ApiError.ts"
-import { type Fields, isRecord, isWhole, nameRule, unknownOf, whole, wrong } from "./Fields.ts"
+import { type Fields, isRecord, isWhole, unknownOf, whole, wrong } from "./Fields.ts"
 import * as Limits from "./WorkersApi.ts"
 
 const leaseRule = "must be a UUID: draw a random one for each claim"

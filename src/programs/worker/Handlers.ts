@@ -1,6 +1,6 @@
 /** Which handler runs which type of job. A process claims the types it has a handler for, and no others. */
 import { Context, Effect, Layer } from "effect"
-import { JobType, namePattern } from "../../domain/Job.ts"
+import { JobType, namePattern, nameRule } from "../../domain/Job.ts"
 import { isTypedHandler, type TypedHandler } from "../job/TypedHandler.ts"
 import type { Handler } from "./HandlerApi.ts"
 import { WorkerMisconfigured } from "./WorkerConfig.ts"
@@ -13,10 +13,7 @@ export class Handlers extends Context.Service<Handlers, {
 /** What is wrong with one of them; `null` if nothing is. */
 export const fault = (type: string, handler: unknown): string | null =>
   !namePattern.test(type)
-    ? `"${
-      type.slice(0, 120)
-    }" is not a type a job can have: 1 to 119 characters of A-Z a-z 0-9 . _ : -, beginning with a ` +
-      "letter or digit"
+    ? `"${type.slice(0, 120)}" is not a type a job can have: it ${nameRule}`
     : typeof handler !== "function"
     ? `the handler of "${type}" is not a function`
     : null
