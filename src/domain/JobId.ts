@@ -1,9 +1,10 @@
 /**
  * Ids of jobs: UUID version 7, drawn by the process that submits.
  *
- * 74 of the bits are random, so no two processes, failovers or restores ever
- * give one id to two jobs. The time in front only keeps index pages warm and
- * lists roughly newest first; nothing is decided by it.
+ * Behind the time 74 bits are random, or 62 where the process that draws counts
+ * with the others, so no two processes, failovers or restores ever give one id
+ * to two jobs. The time in front only keeps index pages warm and lists roughly
+ * newest first; nothing is decided by it.
  */
 import { Schema } from "effect"
 

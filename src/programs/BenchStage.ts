@@ -6,7 +6,7 @@ import { tmpdir } from "node:os"
 import { join } from "node:path"
 import * as EmbeddedPostgres from "../adapters/embedded/EmbeddedPostgres.ts"
 import * as Database from "../adapters/postgres/Database.ts"
-import { JobType } from "../domain/Job.ts"
+import { JobType, plainJob } from "../domain/Job.ts"
 import { JobStore } from "../ports/JobStore.ts"
 import { Submitter } from "../ports/Submitter.ts"
 import * as Adapters from "./Adapters.ts"
@@ -149,7 +149,7 @@ const makeSite = Effect.fnUntraced(function*(
     worker: (work, more = {}) =>
       Processes.worker(
         { ...env, ...more, [BenchHandlers.workVariable]: work },
-        submitter.submit(Work.draft(type, Work.payload(0))).pipe(
+        submitter.submit(plainJob(type, Work.payload(0))).pipe(
           Effect.mapError((error) => new BenchFailed({ message: `the first job was not stored: ${error.reason}` })),
           Effect.asVoid
         )

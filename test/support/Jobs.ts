@@ -1,8 +1,7 @@
 /** Jobs, names and leases to test with, each unlike every other, so that tests share a store without sharing state. */
 import { Clock, Effect } from "effect"
-import * as Backoff from "../../src/domain/Backoff.ts"
 import { LeaseId } from "../../src/domain/Claim.ts"
-import { attemptDefault, JobType, type NewJob, Queue, queueDefault } from "../../src/domain/Job.ts"
+import { JobType, type NewJob, plainJob, Queue } from "../../src/domain/Job.ts"
 import * as JobId from "../../src/domain/JobId.ts"
 import type { JobDraft } from "../../src/ports/Submitter.ts"
 
@@ -19,16 +18,7 @@ export const freshKey = Effect.map(drawn, (uuid) => `k-${uuid}`)
 
 /** A job of which nothing is said but its type: due now, in the default queue. */
 export const draft = (change: Partial<JobDraft> & Pick<JobDraft, "type">): JobDraft => ({
-  queue: queueDefault,
-  payload: "null",
-  priority: 0,
-  maxAttempts: attemptDefault,
-  backoff: Backoff.defaults,
-  timeoutMs: null,
-  runAtMs: null,
-  tags: [],
-  key: null,
-  resubmittedFrom: null,
+  ...plainJob(change.type, "null"),
   ...change
 })
 

@@ -1,5 +1,6 @@
 /** How soon a job starts: from before its submit to the call of its handler, in another process. */
 import { Effect, Random, type Scope } from "effect"
+import { plainJob } from "../../domain/Job.ts"
 import * as Drains from "./Drains.ts"
 import { percentile, type Sample } from "./Figures.ts"
 import type { Case } from "./Runner.ts"
@@ -16,7 +17,7 @@ const warmUp = Effect.fnUntraced(function*(site: Site, worker: Worker) {
   yield* worker.takeLatencies
   const untilMs = (yield* stage.nowMs) + warmUpMs
   for (let quick = 0; quick < warmUpQuick && (yield* stage.nowMs) < untilMs;) {
-    const job = Work.draft(site.type, Work.payload(0, yield* stage.nowMs))
+    const job = plainJob(site.type, Work.payload(0, yield* stage.nowMs))
     yield* Effect.ignore(site.submitter.submit(job))
     yield* Effect.sleep(warmUpStepMs)
     const latencies = yield* worker.takeLatencies
@@ -46,7 +47,7 @@ const pickUp = Effect.fnUntraced(function*(site: Site, worker: Worker, rate: num
       }
       const sentMs = yield* stage.nowMs
       yield* Effect.forkScoped(
-        Effect.ignore(site.submitter.submit(Work.draft(site.type, Work.payload(n, sentMs)))),
+        Effect.ignore(site.submitter.submit(plainJob(site.type, Work.payload(n, sentMs)))),
         { startImmediately: true }
       )
     }

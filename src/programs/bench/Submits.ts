@@ -1,5 +1,6 @@
 /** How fast jobs are taken in: one by one in process, in bulk, and over HTTP. */
 import { Effect, type Scope } from "effect"
+import { plainJob } from "../../domain/Job.ts"
 import type { Sample } from "./Figures.ts"
 import type { Case } from "./Runner.ts"
 import { type BenchFailed, Stage } from "./Stage.ts"
@@ -32,7 +33,7 @@ const bulk = (size: number, count: number): Effect.Effect<Sample, BenchFailed, S
     for (let from = 0; from < count; from += size) {
       const drafts = Array.from(
         { length: Math.min(size, count - from) },
-        (_, n) => Work.draft(site.type, Work.payload(from + n))
+        (_, n) => plainJob(site.type, Work.payload(from + n))
       )
       yield* Work.submitAll(site, drafts)
     }

@@ -1,7 +1,6 @@
 /** What the suites have in common: drafts, submitters, waiting, and figures per job from two readings. */
 import { Effect } from "effect"
-import * as Backoff from "../../domain/Backoff.ts"
-import { attemptDefault, type JobType, queueDefault } from "../../domain/Job.ts"
+import { plainJob } from "../../domain/Job.ts"
 import type { JobDraft } from "../../ports/Submitter.ts"
 import type { Sample } from "./Figures.ts"
 import { BenchFailed, type Reading, type Site, Stage } from "./Stage.ts"
@@ -16,26 +15,12 @@ export const payload = (n: number, sentMs: number | null = null): string =>
     ...(sentMs === null ? {} : { t: sentMs })
   })
 
-export const draft = (type: JobType, text: string): JobDraft => ({
-  type,
-  queue: queueDefault,
-  payload: text,
-  priority: 0,
-  maxAttempts: attemptDefault,
-  backoff: Backoff.defaults,
-  timeoutMs: null,
-  runAtMs: null,
-  tags: [],
-  key: null,
-  resubmittedFrom: null
-})
-
 /** `count` jobs, a thousand a statement. */
 export const fill = Effect.fnUntraced(function*(site: Site, count: number) {
   for (let from = 0; from < count; from += 1_000) {
     const drafts = Array.from(
       { length: Math.min(1_000, count - from) },
-      (_, n) => draft(site.type, payload(from + n))
+      (_, n) => plainJob(site.type, payload(from + n))
     )
     yield* submitAll(site, drafts)
   }
@@ -56,7 +41,7 @@ export const submitters = (site: Site, width: number, count: number) =>
         Effect.gen(function*() {
           while (next < count) {
             const n = next++
-            yield* site.submitter.submit(draft(site.type, payload(n)))
+            yield* site.submitter.submit(plainJob(site.type, payload(n)))
           }
         })),
       { concurrency: "unbounded", discard: true }

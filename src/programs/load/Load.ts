@@ -1,7 +1,6 @@
 /** Submits many jobs, batch by batch, straight into the store. */
 import { Effect, Random, Schedule, Schema } from "effect"
-import * as Backoff from "../../domain/Backoff.ts"
-import { attemptDefault, type JobType, type NewJob, queueDefault } from "../../domain/Job.ts"
+import { type JobType, type NewJob, plainJob } from "../../domain/Job.ts"
 import type { JobId } from "../../domain/JobId.ts"
 import { JobStore, type JobStoreUnavailable } from "../../ports/JobStore.ts"
 import * as JobIds from "../submit/JobIds.ts"
@@ -41,17 +40,7 @@ export const run = Effect.fnUntraced(function*(
   }
   const job = (n: number, fraction: number): NewJob => ({
     id: drawn(),
-    type: workload.type,
-    queue: queueDefault,
-    payload: workload.payload(n, fraction),
-    priority: 0,
-    maxAttempts: attemptDefault,
-    backoff: Backoff.defaults,
-    timeoutMs: null,
-    runAtMs: null,
-    tags: [],
-    key: null,
-    resubmittedFrom: null
+    ...plainJob(workload.type, workload.payload(n, fraction))
   })
   const starts = Array.from({ length: Math.ceil(workload.jobs / workload.batch) }, (_, n) => n * workload.batch)
   yield* Effect.forEach(starts, (start) =>
