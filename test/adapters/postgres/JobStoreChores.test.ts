@@ -1,10 +1,12 @@
 import { assert, it } from "@effect/vitest"
 import { Effect, Layer } from "effect"
-import { long, texts, uuids } from "../../../src/adapters/postgres/Database.ts"
+import { Database, long, texts, uuids } from "../../../src/adapters/postgres/Database.ts"
 import * as JobStorePostgres from "../../../src/adapters/postgres/JobStorePostgres.ts"
 import { pruneJobsSql } from "../../../src/adapters/postgres/store/Chores.ts"
+import * as Unleased from "../../../src/adapters/postgres/store/Unleased.ts"
 import * as JobId from "../../../src/domain/JobId.ts"
 import { JobStore } from "../../../src/ports/JobStore.ts"
+import { settlement } from "../../contracts/JobStoreContractSteps.ts"
 import * as Ids from "../../support/Ids.ts"
 import * as Plans from "../../support/Plans.ts"
 import * as Postgres from "../../support/Postgres.ts"
@@ -168,6 +170,84 @@ it.layer(layer(), { excludeTestServices: true, timeout: "2 minutes" })(
           jobs += (yield* pruneAll()).jobs
         }
         assert.strictEqual(jobs, 3)
+      }))
+  }
+)
+
+it.layer(layer(), { excludeTestServices: true, timeout: "60 seconds" })(
+  "JobStorePostgres, running jobs without a lease",
+  (it) => {
+    /** Id, state, losses and lost epochs, of all. */
+    const found = Rows.query(
+      `SELECT id, state::int AS state, losses::int AS losses, lease IS NULL AS free, wait_ms <= deadman.now_ms() AS due,
+              lost_epochs FROM deadman.job ORDER BY id`
+    )
+    const runs = { state: 1, losses: 0, free: false, due: null, lost_epochs: null }
+
+    it.effect("what two walks have seen is taken back, wherever it stands, and nothing else is", () =>
+      Effect.gen(function*() {
+        const store = yield* JobStore
+        // Where a walk does not come to unless it goes to the end: as young as running jobs mostly are.
+        const [orphan, ...younger] = Array.from(
+          { length: 2_101 },
+          (_, n) => JobId.make(9_000_000_000_000 - n, new Uint8Array(10))
+        ) as [JobId.JobId, ...Array<JobId.JobId>]
+        yield* add(younger)
+        const [healthy, ended, waiting] = [Ids.jobId(), Ids.jobId(), Ids.jobId()]
+        yield* add([orphan, healthy, ended, waiting])
+        const [claim] = yield* Rows.claim([orphan])
+        yield* Rows.claim([healthy])
+        yield* Rows.claim([ended])
+        yield* Rows.query(`DELETE FROM deadman.lease WHERE id = $1::uuid`, [claim!.lease])
+        const state = Effect.map(found, (rows) => new Map(rows.map(({ id, ...row }) => [String(id), row])))
+        yield* pruneAll()
+        assert.deepStrictEqual((yield* state).get(orphan), runs, "seen once")
+        yield* Rows.end([ended], "completed")
+        yield* pruneAll()
+        const after = yield* state
+        assert.deepStrictEqual(after.get(orphan), { state: 0, losses: 1, free: true, due: true, lost_epochs: [1] })
+        assert.deepStrictEqual(after.get(healthy), runs)
+        assert.strictEqual(after.get(ended)?.["state"], 3)
+        assert.deepStrictEqual(after.get(waiting), { ...runs, state: 0, free: true })
+        const [job] = yield* store.get([orphan])
+        assert.deepInclude(job?.events[0], { kind: "lease_lost", epoch: 1, worker: "ada" })
+        assert.deepStrictEqual(yield* Rows.untallied, [])
+        // Whoever held it is too late, and the job runs again.
+        assert.deepStrictEqual(
+          yield* store.settle([settlement(claim!, "complete", { result: null })]),
+          [{ _tag: "Stale", currentEpoch: 1 }]
+        )
+        yield* store.promoteIds([orphan])
+        assert.deepStrictEqual((yield* Rows.claim([orphan])).map(({ epoch }) => epoch), [2])
+      }))
+
+    it.effect("one that was settled, or has a lease again, before the second walk is left alone", () =>
+      Effect.gen(function*() {
+        const store = yield* JobStore
+        const [settled, restored] = [Ids.jobId(), Ids.jobId()]
+        yield* add([settled, restored])
+        const [first] = yield* Rows.claim([settled])
+        const [second] = yield* Rows.claim([restored])
+        yield* Rows.query(`DELETE FROM deadman.lease`)
+        yield* pruneAll()
+        yield* store.settle([settlement(first!, "complete", { result: null })])
+        yield* Rows.leases([second!.lease], 5_000, [restored])
+        yield* pruneAll()
+        yield* pruneAll()
+        const left = yield* Rows.query(
+          `SELECT state::int AS state, losses::int AS losses FROM deadman.job WHERE id = ANY ($1::uuid[]) ORDER BY id`,
+          [uuids([settled, restored])]
+        )
+        assert.deepStrictEqual(left, [{ state: 3, losses: 0 }, { state: 1, losses: 0 }])
+        // Also where it comes back after the second look.
+        const { found } = Unleased.make(yield* Database, false)
+        const seen = [`${restored}/${second!.lease}`]
+        yield* found(seen, 1)
+        yield* found(seen, 2)
+        assert.deepStrictEqual(
+          yield* Rows.query(`SELECT state::int AS state FROM deadman.job WHERE id = $1::uuid`, [restored]),
+          [{ state: 1 }]
+        )
       }))
   }
 )

@@ -5,7 +5,7 @@
  * walks the jobs by id, a bounded number of rows a call, and remembers where it
  * was. Ids begin with the time at which they were drawn, so the walk ends where
  * nothing can be old enough; now and then it goes to the very end, for ids that
- * a wrong clock has drawn.
+ * a wrong clock has drawn, and for jobs that run without a lease.
  */
 import { Effect } from "effect"
 import type { JobType, Queue } from "../../../domain/Job.ts"
@@ -15,6 +15,7 @@ import { type DeadLetter, type JobStore, keptLeastMs, type Promoted, type Upcomi
 import { type Database, long, uuids } from "../Database.ts"
 import { mark, orUnavailable, state, type StoreOptions, tallies, wakes } from "./Rows.ts"
 import * as Tally from "./Tally.ts"
+import * as Unleased from "./Unleased.ts"
 
 /** Rows that one call of `prune` looks at, of each table that it walks. */
 const examineMax = 2_000
@@ -108,8 +109,9 @@ const announcedSql = `UPDATE deadman.job SET mark = ${mark.dead}
 // one bound: with two, a planner without statistics expects so few rows that it reads the whole table and sorts. A job
 // keeps its key for the key's time: a repeat of its request must find it.
 export const pruneJobsSql = pruneSql({
-  walk: `SELECT id, state, mark, finished_at_ms, prune_ms, id::text AS place FROM deadman.job WHERE id > $1::uuid
+  walk: `SELECT id, state, mark, finished_at_ms, prune_ms, lease, id::text AS place FROM deadman.job WHERE id > $1::uuid
          ORDER BY id LIMIT $2::int`,
+  besides: `, ${Unleased.unleased} AS unleased`,
   over: `w.prune_ms IS NULL
      AND ((w.state = ${state.completed} AND w.finished_at_ms <= s.now - $5::float8::bigint) OR
           (w.state = ${state.dead} AND w.mark = ${mark.dead} AND w.finished_at_ms <= s.now - $6::float8::bigint))`
@@ -129,7 +131,9 @@ const pruneRetainedSql = pruneSql({
 })
 
 // What must be unique is kept for its window, as a key is: whoever is skipped for it must find it.
-function pruneSql({ over, walk }: { readonly walk: string; readonly over: string }): string {
+function pruneSql(
+  { besides = "", over, walk }: { readonly walk: string; readonly over: string; readonly besides?: string }
+): string {
   return `WITH s AS MATERIALIZED (SELECT deadman.now_ms() AS now),
    w AS MATERIALIZED (SELECT x.*, row_number() OVER () AS n FROM (${walk}) x),
    c AS MATERIALIZED (
@@ -158,7 +162,7 @@ function pruneSql({ over, walk }: { readonly walk: string; readonly over: string
    SELECT (SELECT count(*)::int FROM d) AS jobs, (SELECT count(*)::int FROM dk) AS keys,
           (SELECT count(*)::int FROM w) AS looked, (SELECT count(*)::int FROM c) AS found,
           (SELECT place FROM w ORDER BY n DESC LIMIT 1) AS last_looked,
-          (SELECT place FROM c ORDER BY n DESC LIMIT 1) AS last_found, (SELECT now FROM s)::float8 AS now`
+          (SELECT place FROM c ORDER BY n DESC LIMIT 1) AS last_found, (SELECT now FROM s)::float8 AS now${besides}`
 }
 
 interface PrunedRow {
@@ -170,6 +174,7 @@ interface PrunedRow {
   readonly last_found: string | null
   /** Of walks over jobs. */
   readonly now?: number
+  readonly unleased?: ReadonlyArray<string>
 }
 
 // $1 the last key looked at, $2 rows to look at, $3 keys to delete, $4 keyTtlMs. Keys whose job is no more are orphans.
@@ -243,6 +248,7 @@ export const make = (db: Database["Service"], options: StoreOptions): Chores => 
   let retainedFrom: string | null = null
   let keysFrom: string | null = null
   let walks = 0
+  const unleased = Unleased.make(db, options.wake)
 
   const toPromoted = (rows: ReadonlyArray<PromotedRow>, limit: number): Promoted => {
     const jobs = rows.flatMap(({ id, ordered, queue, type }) =>
@@ -312,7 +318,9 @@ export const make = (db: Database["Service"], options: StoreOptions): Chores => 
     if (jobsFrom === null) {
       const [clock] = yield* db.query<{ ms: number }>("read", `SELECT deadman.now_ms()::float8 AS ms`)
       const oldEnough = (clock?.ms ?? 0) - Math.min(completedMs, deadMs) + skewMs
-      jobsTo = walks % fullWalkEvery === 0 ? "ffffffff-ffff-ffff-ffff-ffffffffffff" : JobId.make(oldEnough, zeros)
+      jobsTo = walks % fullWalkEvery === 0 || unleased.waits()
+        ? "ffffffff-ffff-ffff-ffff-ffffffffffff"
+        : JobId.make(oldEnough, zeros)
       jobsFrom = idMin
       walks += 1
     }
@@ -325,6 +333,7 @@ export const make = (db: Database["Service"], options: StoreOptions): Chores => 
       long(deadMs)
     ])
     jobsFrom = onward(row, limit, jobsTo)
+    yield* unleased.found(row?.unleased ?? [], walks)
     return row
   })
 
