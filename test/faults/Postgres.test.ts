@@ -33,12 +33,34 @@ it.layer(layer({ DEADMAN_LEASE_MS: "2000" }), { excludeTestServices: true, timeo
             )
             yield* ended(ids)
             yield* clean(ids, most)
+            const fired = yield* rows(
+              `SELECT job FROM deadman.effect WHERE job IN (${ids.map((id) => `'${id}'`).join()})`
+            )
+            assert.lengthOf(fired, 10, "each effect once")
             if (most === 1) {
               assert.isTrue((yield* jobs(ids)).every(({ losses }) => losses === 0))
             }
           }
-          const twice = yield* rows(`SELECT job FROM deadman.effect GROUP BY job HAVING count(*) > 1`)
-          assert.deepStrictEqual(twice, [])
+          // Beyond what a lease can be renewed through, and in the middle of a run whose effect is there already.
+          yield* rows(`CREATE TABLE IF NOT EXISTS public.ledger (account text, amount int)`)
+          yield* worker("c", { DEADMAN_HANDLERS: "test/support/handlers/ledger.ts", DEADMAN_WORKER_THREADS: "6" })
+          const paid = yield* submit(
+            api,
+            Array.from(
+              { length: 6 },
+              (_, n) => ({ type: "pay", payload: { account: "eve", amount: n, holds_ms: 8_000 } })
+            )
+          )
+          const ledger = rows<{ amount: number }>(`SELECT amount FROM public.ledger ORDER BY amount`)
+          yield* Processes.eventually("all have paid", Effect.map(ledger, ({ length }) => length === 6))
+          yield* rows(
+            `DO $$ BEGIN LOCK TABLE deadman.lease, deadman.job IN ACCESS EXCLUSIVE MODE; PERFORM pg_sleep(4); END $$`
+          )
+          yield* ended(paid)
+          for (const one of yield* jobs(paid)) {
+            assert.deepInclude(one, { state: 3, attempts: 0, deliveries: 2 })
+          }
+          assert.deepStrictEqual((yield* ledger).map(({ amount }) => amount), [0, 1, 2, 3, 4, 5])
         }),
       180_000
     )
@@ -54,16 +76,21 @@ it.layer(layer({ DEADMAN_LEASE_MS: "2000" }), { excludeTestServices: true, timeo
           behind.port = String(proxy.port)
           yield* worker("deaf", { DEADMAN_DATABASE_URL: behind.href })
           yield* ended(yield* submit(api, [{ type: "noop" }]))
+          // Since when they last listened: one that was asked for an answer shows that question.
+          const listening = rows<{ pid: number }>(`SELECT pid ${ours} AND query LIKE 'LISTEN%'`)
           yield* rows(`SELECT pg_terminate_backend(pid) ${ours} AND query LIKE 'LISTEN%'`)
           const after = yield* submit(api, [{ type: "noop" }])
           yield* ended(after, "4 seconds")
+          yield* Processes.eventually("both listen again", Effect.map(listening, ({ length }) => length === 2))
+          const before = new Set((yield* listening).map(({ pid }) => pid))
           yield* proxy.halfOpen
           const later = yield* submit(api, [{ type: "noop" }])
           yield* ended(later)
           assert.deepInclude((yield* jobs(later))[0], { attempts: 0, losses: 0 })
+          // To the server the dead one looks as alive as any.
           yield* Processes.eventually(
-            "somebody listens again",
-            Effect.map(rows(`SELECT 1 ${ours} AND query LIKE 'LISTEN%'`), ({ length }) => length >= 2),
+            "another one listens",
+            Effect.map(listening, (all) => all.some(({ pid }) => !before.has(pid))),
             "60 seconds"
           )
         }),
@@ -97,6 +124,33 @@ it.layer(layer({ DEADMAN_LEASE_MS: "2000" }), { excludeTestServices: true, timeo
             Effect.map(api.send("POST", "/jobs", { type: "noop" }), ({ status }) => status === 201)
           )
           yield* ended(ids)
+          yield* clean(ids)
+        }),
+      180_000
+    )
+
+    it.effect(
+      "99: a server that was demoted and closed no connection is left for the one that takes writes",
+      () =>
+        Effect.gen(function*() {
+          const { clean, ended, ready, rows, shared, submit, worker } = yield* Stage
+          const one = yield* shared
+          const { api } = one
+          yield* worker("a")
+          yield* ended(yield* submit(api, [{ type: "noop" }]))
+          const [here] = yield* rows<{ name: string }>(`SELECT quote_ident(current_database()) AS name`)
+          // Whoever connects from now on gets a session that takes no writes, and keeps it when others get a better one.
+          yield* rows(`ALTER DATABASE ${here?.name} SET default_transaction_read_only = on`)
+          yield* rows(`SELECT pg_terminate_backend(pid) ${ours}`)
+          yield* Processes.eventually(
+            "no job is taken",
+            Effect.map(api.send("POST", "/jobs", { type: "noop" }), ({ status }) => status === 503)
+          )
+          yield* Effect.sleep("3 seconds")
+          yield* rows(`ALTER DATABASE ${here?.name} RESET default_transaction_read_only`)
+          yield* ready(one, "20 seconds")
+          const ids = yield* submit(api, Array.from({ length: 40 }, () => ({ type: "sleep", payload: 10 })))
+          yield* ended(ids, "20 seconds")
           yield* clean(ids)
         }),
       180_000

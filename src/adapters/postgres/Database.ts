@@ -70,14 +70,22 @@ const kindOf = (code: string): typeof Kind.Type => {
 
 const messageMax = 300
 
+/** Some limit of the server: that of a value, and that of the queue of notifications, which is no value's fault. */
+const limitExceeded = "54000"
+
+/** The part of Postgres that says so of notifications. What it says may be in any language. */
+const notifying = "async.c"
+
 /** What the server said, by its code: the driver's own classes put a read-only server beside a bad value. */
 const fromSqlError = (error: SqlError.SqlError): DatabaseFailed => {
-  const fields = error.reason.cause as { code?: unknown; constraint?: unknown; message?: unknown } | undefined
+  const fields = error.reason.cause as
+    | { code?: unknown; constraint?: unknown; file?: unknown; message?: unknown }
+    | undefined
   const code = typeof fields?.code === "string" ? fields.code : null
   const message = String(fields?.message ?? error.message).slice(0, messageMax)
   if (code !== null && /^[0-9A-Z]{5}$/.test(code)) {
     return new DatabaseFailed({
-      kind: kindOf(code),
+      kind: code === limitExceeded && fields?.file === notifying ? "unavailable" : kindOf(code),
       code,
       constraint: typeof fields?.constraint === "string" ? fields.constraint : null,
       message
@@ -107,7 +115,7 @@ export interface Notification {
 export interface Listening {
   /** Fails when the connection is lost. */
   readonly notifications: Queue.Dequeue<Notification, SqlError.SqlError>
-  /** A small statement on the same connection. Where it is not answered, nothing arrives any more either. */
+  /** A small statement on the same connection. Where it fails, nothing arrives any more either. */
   readonly ping: (deadlineMs: number) => Effect.Effect<void, DatabaseFailed>
 }
 
@@ -200,6 +208,9 @@ const planning = (lane: Lane): Record<string, string> =>
 const laneParameters = (lane: Lane, settings: LaneSettings): Record<string, string> => ({
   // The cost of a walk over an index of unknown size starts the compiler, which takes longer than the claim.
   jit: "off",
+  // Whatever the database's own is: with a higher one a claim fails where it meets a row that another one has taken, and
+  // what is read behind a lock is of before it.
+  default_transaction_isolation: "read committed",
   ...planning(lane),
   statement_timeout: String(settings.statementMs),
   lock_timeout: String(lockTimeoutMs),
@@ -239,6 +250,21 @@ const run = <Row extends object>(connection: PgConnection.PgConnection, text: st
     onFailure: fromSqlError,
     onSuccess: (result) => result.rows as unknown as ReadonlyArray<Row>
   })
+
+/** Says so from the server it is connected to: another connection may lead to one that takes writes. */
+const readOnly = "25006"
+
+/** Nobody notifies on a server that takes no writes. */
+const askReadOnly = "SELECT current_setting('transaction_read_only') = 'on' AS read_only"
+
+/** A notification on a channel that stands in the text is a hint: without it workers look by themselves, a little later. */
+const hint = "pg_notify('"
+const withoutHints = (text: string): string => text.replaceAll(hint, "concat('")
+
+/** Takes out what every listener has read. Postgres does so when something is added, and not where nothing can be. */
+const tidyQueue = "SELECT pg_notification_queue_usage()"
+
+const isFull = ({ code, kind }: DatabaseFailed): boolean => code === limitExceeded && kind === "unavailable"
 
 const transact = <A, E>(
   connection: PgConnection.PgConnection,
@@ -287,6 +313,29 @@ const make = Effect.fnUntraced(function*(config: Config) {
       (error) => error instanceof SqlError.SqlError ? fromSqlError(error) : error as Exclude<E, SqlError.SqlError>
     )
 
+  /** What a failure says about the connection, or about the server, beyond the statement that met it. */
+  const mend = (lane: Lane, connection: PgConnection.PgConnection, error: DatabaseFailed): Effect.Effect<void> =>
+    error.code === readOnly
+      // A server that was demoted may keep its connections, and a pool sends to them for as long as it is used.
+      ? pools[lane].invalidate(connection)
+      : isFull(error)
+      ? Effect.ignore(run(connection, tidyQueue, []))
+      : Effect.void
+
+  const send = <Row extends object>(
+    lane: Lane,
+    connection: PgConnection.PgConnection,
+    text: string,
+    params: Params
+  ): Effect.Effect<ReadonlyArray<Row>, DatabaseFailed> =>
+    Effect.catch(run<Row>(connection, text, params), (error) =>
+      Effect.andThen(
+        mend(lane, connection, error),
+        isFull(error) && text.includes(hint)
+          ? run<Row>(connection, withoutHints(text), params)
+          : Effect.fail(error)
+      ))
+
   const query: Database["Service"]["query"] = <Row extends object>(
     lane: Lane,
     text: string,
@@ -294,7 +343,7 @@ const make = Effect.fnUntraced(function*(config: Config) {
     options?: { readonly deadlineMs?: number | undefined }
   ) =>
     underDeadline(
-      classified(pools[lane].use((connection) => run<Row>(connection, text, params))),
+      classified(pools[lane].use((connection) => send<Row>(lane, connection, text, params))),
       deadline(lane, options)
     )
 
@@ -302,6 +351,7 @@ const make = Effect.fnUntraced(function*(config: Config) {
     underDeadline(
       Effect.scoped(Effect.flatMap(classified(pools[lane].reserve), (connection) =>
         transact(connection, body).pipe(
+          Effect.tapError((error) => error instanceof DatabaseFailed ? mend(lane, connection, error) : Effect.void),
           // An unfinished transaction must not go back into the pool.
           Effect.onInterrupt(() => pools[lane].invalidate(connection))
         ))),
@@ -321,7 +371,13 @@ const make = Effect.fnUntraced(function*(config: Config) {
           const pinned = yield* connection.pin
           const notifications = yield* pinned.listen(channel)
           const ping: Listening["ping"] = (deadlineMs) =>
-            Effect.asVoid(underDeadline(run(pinned, "SELECT 1", []), deadlineMs))
+            Effect.flatMap(
+              underDeadline(run<{ read_only: boolean }>(pinned, askReadOnly, []), deadlineMs),
+              ([row]) =>
+                row?.read_only === true
+                  ? Effect.fail(unavailable("this server takes no writes", readOnly))
+                  : Effect.void
+            )
           return { notifications, ping }
         }),
         fromSqlError

@@ -19,6 +19,7 @@ const Entry = Schema.Struct({
 
 const deposit = Job.define({ type: "deposit", payload: Entry, result: Schema.Struct({ balance: Schema.Int }) })
 const charge = Job.define({ type: "charge", payload: Entry })
+const pay = Job.define({ type: "pay", payload: Entry })
 
 const enter = Effect.fnUntraced(function*({ account, amount, holds_ms = 0 }: typeof Entry.Type) {
   const sql = yield* SqlClient.SqlClient
@@ -36,6 +37,15 @@ export const layer = PgClient.layerConfig({ url: Config.Redacted("DEADMAN_DATABA
 
 export const handlers = {
   deposit: deposit.handle((entry) => complete(enter(entry))),
+  // Goes on after its effect for so long.
+  pay: pay.handle(({ holds_ms = 0, ...entry }) =>
+    Effect.gen(function*() {
+      const { job } = yield* CurrentJob
+      const { _tag } = yield* once("pay", enter(entry))
+      yield* Effect.sleep(job.delivery > 1 ? 0 : holds_ms)
+      return _tag
+    })
+  ),
   // Fails after its effect: the next attempt must not do it again.
   charge: charge.handle((entry) =>
     Effect.gen(function*() {
