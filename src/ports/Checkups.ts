@@ -58,6 +58,8 @@ export interface PostgresFacts {
   readonly keepsSettings: boolean
   readonly user: string
   readonly connections: number
+  /** How full the server's queue of notifications is, from 0 to 1. */
+  readonly notifications: number
   /** `null` where there is none yet. */
   readonly schemaVersion: number | null
   readonly missingRights: ReadonlyArray<string>

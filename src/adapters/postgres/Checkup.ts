@@ -23,6 +23,7 @@ const serverSql = `
   SELECT current_setting('server_version') AS version, current_setting('server_version_num')::int AS number,
          pg_is_in_recovery() AS replica, current_user AS "user",
          (SELECT count(*)::int FROM pg_stat_activity WHERE backend_type = 'client backend') AS connections,
+         pg_notification_queue_usage()::float8 AS notifications,
          (SELECT setting FROM pg_settings WHERE name = 'statement_timeout') AS statement_ms,
          (SELECT jsonb_object_agg(name, setting) FROM pg_settings WHERE name IN
            ('autovacuum', 'fsync', 'full_page_writes', 'synchronous_commit', 'max_connections', 'track_counts',
@@ -128,6 +129,7 @@ const facts = Effect.gen(function*() {
     replica: boolean
     user: string
     connections: number
+    notifications: number
     statement_ms: string
     settings: Record<string, string>
   }>(serverSql)
@@ -155,6 +157,7 @@ const facts = Effect.gen(function*() {
     keepsSettings: server?.statement_ms === statementMs,
     user: server?.user ?? "",
     connections: server?.connections ?? 0,
+    notifications: server?.notifications ?? 0,
     schemaVersion: version,
     missingRights: missing,
     clockAheadMs: Math.round((clock?.ms ?? before) - (before + after) / 2),

@@ -49,6 +49,8 @@ const skewBadMs = 30_000
 /** So many times as old as what is worth a look, a transaction is bad. */
 const oldBadTimes = 60
 const waitWorthMs = 60_000
+/** From here on Postgres warns too. */
+const notificationsMax = 0.5
 /** Below so many, dead rows are no matter. */
 const deadMin = 10_000
 
@@ -119,6 +121,15 @@ const server = (facts: PostgresFacts): ReadonlyArray<Finding> => {
     ))
   } else {
     findings.push(good("postgres", "connections", `${facts.connections} of ${max} connections are in use`))
+  }
+  if (facts.notifications > notificationsMax) {
+    findings.push(bad(
+      "postgres",
+      "notifications",
+      `the queue of notifications is full to ${Math.round(facts.notifications * 100)} %: ` +
+        "some session listens and has left a transaction open",
+      "End that transaction. While the queue is full jobs go on without wakes, and arrays of jobs with keys are refused."
+    ))
   }
   return findings
 }

@@ -22,6 +22,7 @@ const well: PostgresFacts = {
   keepsSettings: true,
   user: "app",
   connections: 12,
+  notifications: 0.01,
   schemaVersion: 3,
   missingRights: [],
   clockAheadMs: 4,
@@ -56,6 +57,7 @@ it("judges the server", () => {
   assert.deepStrictEqual(postgres({ keepsSettings: false }), ["pooler: bad"])
   assert.deepStrictEqual(postgres({ isReplica: true }), ["read_only: bad"])
   assert.deepStrictEqual(postgres({ connections: 95 }), ["connections: bad"])
+  assert.deepStrictEqual(postgres({ notifications: 0.6 }), ["notifications: bad"])
   assert.deepStrictEqual(postgres({ settings: { ...well.settings, fsync: "off", autovacuum: "off" } }), [
     "fsync: bad",
     "autovacuum: bad"
