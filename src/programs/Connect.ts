@@ -170,10 +170,9 @@ const controls = (client: Http.Client["Service"], run: Run) => {
       run(orNull(Effect.map(ask("always", (api) => api.queues.getQueue({ params: { name } })), queueOf)), call),
     set: (name, change, call) =>
       run(
-        Effect.fromResult(rules.readQueue(SubmitOptions.fieldsOf(change))).pipe(
-          Effect.andThen(
-            ask("always", (api) => api.queues.putQueue({ params: { name }, payload: SubmitOptions.fieldsOf(change) }))
-          ),
+        Bodies.ofQueue(change).pipe(
+          Effect.tap((payload) => Effect.fromResult(rules.readQueue(payload))),
+          Effect.flatMap((payload) => ask("always", (api) => api.queues.putQueue({ params: { name }, payload }))),
           Effect.map(queueOf)
         ),
         call
@@ -189,6 +188,10 @@ const bodyOf = (entry: Contract.Entry) => Effect.tap(Bodies.ofJob(entry), (body)
 
 /** Runs nothing in the background, so there is nothing to close. Throws where the address is none. */
 export const connect = (options: Http.Options): Connected => {
+  const given: unknown = options
+  if (typeof given !== "object" || given === null) {
+    throw new TypeError(`connect takes an object: connect({ url: "${Http.defaults.url}" })`)
+  }
   const made = Effect.runSyncExit(Effect.scoped(Effect.map(Layer.build(Http.layer(options)), Context.get(Http.Client))))
   if (Exit.isFailure(made)) {
     throw Cause.squash(made.cause)
@@ -211,7 +214,7 @@ export const connect = (options: Http.Options): Connected => {
   }
 
   const submitAll = (entries: ReadonlyArray<Contract.Entry>, call?: Call): ReturnType<Connected["submitAll"]> =>
-    entries.length === 0 ? Promise.resolve([]) : run(
+    Array.isArray(entries) && entries.length === 0 ? Promise.resolve([]) : run(
       Bodies.checkBatch(entries).pipe(
         Effect.andThen(Effect.forEach(entries, (entry, index) => Effect.mapError(bodyOf(entry), Bodies.at(index)))),
         Effect.flatMap((bodies) => client.submitBatch(bodies as unknown as ReadonlyArray<Http.NewJob>)),

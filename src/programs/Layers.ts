@@ -16,12 +16,13 @@ import type { Transport } from "../ports/Transport.ts"
 import * as Adapters from "./Adapters.ts"
 import * as Client from "./client/Client.ts"
 import { Drafts } from "./client/Drafts.ts"
-import type { TypedHandler } from "./job/TypedHandler.ts"
+import { isTypedHandler, type TypedHandler } from "./job/TypedHandler.ts"
 import * as Keeper from "./keeper/Keeper.ts"
 import * as KeeperConfig from "./keeper/KeeperConfig.ts"
 import * as Given from "./Options.ts"
 import * as Loops from "./process/Loops.ts"
 import * as Stopping from "./process/Stopping.ts"
+import * as Variables from "./process/Variables.ts"
 import * as Rules from "./Rules.ts"
 import * as Presence from "./server/Presence.ts"
 import * as StatusView from "./server/StatusView.ts"
@@ -124,9 +125,27 @@ const found = Layer.effectContext(
 
 const given = <R>(handlers: HandlersOf<R> | undefined): handlers is HandlersOf<R> => handlers !== undefined
 
+/** JavaScript has no types that would say it. */
+const isHandlers = (handlers: unknown): boolean =>
+  handlers === undefined || Array.isArray(handlers) ||
+  (typeof handlers === "object" && handlers !== null && !isTypedHandler(handlers) &&
+    !Object.values(handlers).some(isTypedHandler))
+
 /** What is wrong is said by every process, whatever it does with it: another one would start with the same. */
-const check = Effect.fnUntraced(function*(options: object, slotsMin: number) {
+const check = Effect.fnUntraced(function*(
+  options: { readonly handlers?: unknown; readonly keeper?: unknown },
+  slotsMin: number
+) {
   yield* Given.refuseUnknown(options, others)
+  if (!isHandlers(options.handlers)) {
+    return yield* Variables.wrong(
+      "handlers",
+      "must be an array of what handle() makes, or an object of functions by type"
+    )
+  }
+  if (options.keeper !== undefined && typeof options.keeper !== "boolean") {
+    return yield* Variables.wrong("keeper", "must be true or false")
+  }
   yield* Strangers.say
   yield* WorkerConfig.fromEnv({ role: "worker", version }, slotsMin)
   yield* KeeperConfig.fromEnv

@@ -95,6 +95,12 @@ const stopOnSignals = (stop: () => Promise<void>): () => void => {
  * Without options it is a Postgres of Deadman's own, in `.deadman`, shared by all processes of this folder.
  */
 export const start = (options: StartOptions = {}): Promise<Deadman> => {
+  const given: unknown = options
+  if (typeof given !== "object" || given === null) {
+    const message =
+      "the options are an object, as in Deadman.start({ databaseUrl: \"postgres://user@host:5432/name\" })"
+    return Promise.reject(new Given.StartFailed({ message }))
+  }
   const { stopOnSignals: trap, ...rest } = options
   const log = Logging.layer(process.stderr).pipe(
     Layer.provide(

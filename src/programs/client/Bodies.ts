@@ -5,7 +5,7 @@
 import { Effect, Result } from "effect"
 import * as Limits from "../../domain/Job.ts"
 import * as JsonText from "../../domain/JsonText.ts"
-import { type Entry, type ScheduleEntry, SubmitRefused } from "./Contract.ts"
+import { type Entry, type QueueChange, type ScheduleEntry, SubmitRefused } from "./Contract.ts"
 import * as SubmitOptions from "./SubmitOptions.ts"
 
 const saidMax = 300
@@ -65,9 +65,16 @@ const throughJson = (payload: unknown): Result.Result<unknown, SubmitRefused> =>
 
 const inParts = "is stored in one commit: submit it in parts, each of which is then stored as a whole or not at all"
 
+const isObject = (given: unknown): given is object => typeof given === "object" && given !== null
+
+/** What is no object says nothing: what is missing, the rules say. */
+const orNone = (given: unknown): object => isObject(given) ? given : {}
+
 /** A batch with too many jobs, before anything of it is read. */
 export const checkBatch = (entries: ReadonlyArray<unknown>): Effect.Effect<void, SubmitRefused> =>
-  entries.length <= Limits.batchJobsMax
+  !Array.isArray(entries)
+    ? Effect.fail(refuse("submitAll takes an array: [{ job, payload, options }, …]"))
+    : entries.length <= Limits.batchJobsMax
     ? Effect.void
     : Effect.fail(
       refuse(`a batch of ${entries.length} jobs is too long; one of at most ${Limits.batchJobsMax} ${inParts}`)
@@ -97,10 +104,11 @@ const isJob = (job: unknown): boolean =>
 const said = new Set(["type", "payload"])
 
 /** The body of `POST /jobs`. */
-export const ofJob = Effect.fnUntraced(function*({ job, options = {}, payload }: Entry): Effect.fn.Return<
+export const ofJob = Effect.fnUntraced(function*(entry: Entry): Effect.fn.Return<
   Record<string, unknown>,
   SubmitRefused
 > {
+  const { job, options = {}, payload } = orNone(entry) as Entry
   if (!isJob(job)) {
     return yield* refuse(
       `a job must be a definition, as Job.define makes it, or the name of a type: not ${
@@ -123,5 +131,13 @@ export const ofJob = Effect.fnUntraced(function*({ job, options = {}, payload }:
 })
 
 /** The body of `PUT /schedules/{name}`. */
-export const ofSchedule = ({ job, payload, ...rest }: ScheduleEntry) =>
-  ofJob({ job, payload, options: rest as SubmitOptions.SubmitOptions })
+export const ofSchedule = (entry: ScheduleEntry) => {
+  const { job, payload, ...rest } = orNone(entry) as ScheduleEntry
+  return ofJob({ job, payload, options: rest as SubmitOptions.SubmitOptions })
+}
+
+/** The body of `PUT /queues/{name}`. */
+export const ofQueue = (change: QueueChange): Effect.Effect<Record<string, unknown>, SubmitRefused> =>
+  isObject(change)
+    ? Effect.succeed(SubmitOptions.fieldsOf(change))
+    : Effect.fail(refuse("say what to change: queues.set(name, { paused, concurrency, stepMs })"))

@@ -153,10 +153,10 @@ const make = Effect.gen(function*() {
   })
 
   const submitAll = Effect.fnUntraced(function*(entries: ReadonlyArray<Entry>) {
+    yield* Bodies.checkBatch(entries)
     if (entries.length === 0) {
       return []
     }
-    yield* Bodies.checkBatch(entries)
     const read = yield* Effect.forEach(entries, (entry, index) => Effect.mapError(draftOf(entry), Bodies.at(index)))
     yield* Bodies.checkBytes(read)
     const answers = yield* Effect.mapError(submitter.submitAll(read), fromPort)

@@ -11,7 +11,6 @@ import * as Bodies from "./Bodies.ts"
 import type { PageOptions, QueueChange, QueuePage, RunOptions, ScheduleEntry, SchedulePage, Stats } from "./Contract.ts"
 import { ScheduleNotFound, type SubmitRefused, WrongState } from "./Contract.ts"
 import { Drafts } from "./Drafts.ts"
-import * as SubmitOptions from "./SubmitOptions.ts"
 import * as Views from "./Views.ts"
 
 type OfQueues<A, E = never> = Effect.Effect<A, SubmitRefused | QueuesUnavailable | E>
@@ -70,7 +69,7 @@ export const make = Effect.gen(function*() {
 
   const set: QueueControl["set"] = Effect.fnUntraced(function*(text, change) {
     const name = yield* queueName(text)
-    const settings = yield* Effect.fromResult(drafts.readQueue(SubmitOptions.fieldsOf(change)))
+    const settings = yield* Effect.fromResult(drafts.readQueue(yield* Bodies.ofQueue(change)))
     const { announced, queue } = yield* queues.put(name, settings)
     if (!announced) {
       yield* hint([{ _tag: "Queues" }, { _tag: "Ready" }])

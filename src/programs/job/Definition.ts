@@ -134,6 +134,33 @@ const directions = <A>(
   }
 }
 
+const known = ["type", "payload", "result", "queue", "priority", "maxAttempts", "backoff", "timeoutMs", "retainMs"]
+
+/** By what every Schema has, of whichever copy of effect. */
+const isSchema = (value: unknown): boolean =>
+  (typeof value === "object" || typeof value === "function") && value !== null && "ast" in value
+
+/** JavaScript has no types that would say it. */
+const checkShape = (options: unknown): void => {
+  if (typeof options !== "object" || options === null) {
+    throw new DefinitionInvalid(
+      "a job type is an object: Job.define({ type: \"mail.send\", payload: Schema.Struct({ … }) })"
+    )
+  }
+  const { payload, result, type } = options as Readonly<Record<string, unknown>>
+  const strange = Object.keys(options).find((name) => !known.includes(name))
+  const wrong = strange !== undefined
+    ? `has ${strange}, which is no option of a job type; these are: ${known.join(", ")}`
+    : !isSchema(payload)
+    ? "has no Schema of its payload: payload: Schema.Struct({ … }), from \"effect\""
+    : result !== undefined && !isSchema(result)
+    ? "has a result that is no Schema: result: Schema.Struct({ … }), from \"effect\", or none at all"
+    : null
+  if (wrong !== null) {
+    throw new DefinitionInvalid(`the job type ${JSON.stringify(type)} ${wrong}`)
+  }
+}
+
 const check = (type: string, defaults: Defaults): void => {
   const rules: ReadonlyArray<readonly [name: string, value: unknown, schema: Schema.ConstraintDecoder<unknown>]> = [
     ["type", type, Limits.JobType],
@@ -162,6 +189,7 @@ export const define = <const Type extends string, Payload, Value = unknown>(
     readonly result?: Schema.ConstraintCodec<Value, unknown>
   }
 ): Definition<Type, Payload, Value> => {
+  checkShape(options)
   const { payload, result, type, ...defaults } = options
   check(type, defaults)
   const ofPayload = directions(type, "payload", payload)
@@ -176,8 +204,14 @@ export const define = <const Type extends string, Payload, Value = unknown>(
     decode: ofPayload.decode,
     encodeResult: ofResult.encode,
     decodeResult: ofResult.decode,
-    handle: (run: (payload: Payload, context: JobContext) => unknown) =>
-      TypedHandler.make<never>({ type, decode: ofPayload.decode, encodeResult: ofResult.encode, run })
+    handle: (run: (payload: Payload, context: JobContext) => unknown) => {
+      if (typeof run !== "function") {
+        throw new TypeError(
+          `a handler of "${type}" is a function of its payload, not ${run === null ? run : typeof run}`
+        )
+      }
+      return TypedHandler.make<never>({ type, decode: ofPayload.decode, encodeResult: ofResult.encode, run })
+    }
   }
   return made
 }

@@ -236,6 +236,10 @@ describe("connect()", () => {
         assert.isTrue(unkeyed.created)
         assert.isArray((yield* does(() => deadman.ready())).loops)
         assert.throws(() => connect({ url: "nowhere" }), /must look like/)
+        assert.throws(() => connect("http://127.0.0.1:1" as never), /connect takes an object/)
+        assert.throws(() => connect(undefined as never), /connect takes an object/)
+        const batch = yield* refusal(() => deadman.submitAll(undefined as never))
+        assert.include(batch.message, "submitAll takes an array")
       }).pipe(Effect.provide(Subject.layer())),
     180_000
   )

@@ -108,6 +108,13 @@ describe("Deadman.start", () => {
       assert.include(yield* said(() => web.schedule("lost", { job: lost, everyMs: 1_000 })), "not undefined")
       assert.include(yield* said(() => web.schedule(lost, { job: "x", everyMs: 1_000 })), "name must be")
       assert.include(yield* said(() => web.queues.get(lost)), "name must be")
+      const none = undefined as never
+      for (const batch of [none, null as never, { job: "x" } as never]) {
+        assert.include(yield* said(() => web.submitAll(batch)), "submitAll takes an array")
+      }
+      assert.include(yield* said(() => web.submitAll([null as never])), "[0]: a job must be a definition")
+      assert.include(yield* said(() => web.schedule("lost", none)), "a job must be a definition")
+      assert.match(yield* said(() => web.queues.set("lost", none)), /^say what to change: .*concurrency/)
       // Neither goes around the check by the definition.
       const sneaked = { type: "y", payload: { n: "x" } } as Deadman.SubmitOptions
       assert.include(yield* said(() => web.submit(double, { n: 1 }, sneaked)), "type is no option")
@@ -367,6 +374,18 @@ describe("Deadman.start", () => {
       said({ slots: 2.5, keeper: false }).then((message) => assert.match(message, /^slots must be/)),
       said({ leaseMs: 1 }).then((message) => assert.match(message, /^leaseMs must be/)),
       said({ keeper: false, retainDeadMs: 5 }).then((message) => assert.match(message, /^retainDeadMs must be/)),
+      said({ keeper: "no" }).then((message) => assert.match(message, /^keeper must be true or false/)),
+      ...[double.handle(() => 1), { double: double.handle(() => 1) }, null, "x", () => 1].map((handlers) =>
+        said({ handlers }).then((message) =>
+          assert.match(message, /^handlers must be an array of what handle\(\) makes/)
+        )
+      ),
+      ...[null, "postgres://x"].map((options) =>
+        Deadman.start(options as never).then(
+          () => assert.fail("it started"),
+          ({ _tag, message }) => assert.include([_tag, message].join(), "StartFailed,the options are an object")
+        )
+      ),
       said({ slotz: 3 }).then((message) => assert.match(message, /^slotz is not an option; these are: databaseUrl/)),
       said({ kafkaBrokers: "127.0.0.1:99999" }).then((message) =>
         assert.match(message, /^kafkaBrokers must look like/)

@@ -52,6 +52,28 @@ describe("a job definition", () => {
     )
   })
 
+  it("says what is no Schema, no option, and no handler, where no types would", () => {
+    const payload = Schema.String
+    const wrong: ReadonlyArray<readonly [options: unknown, words: RegExp]> = [
+      [undefined, /^a job type is an object/],
+      ["mail.send", /^a job type is an object/],
+      [{ type: "x" }, /^the job type "x" has no Schema of its payload/],
+      [{ type: "x", payload: { name: "string" } }, /^the job type "x" has no Schema of its payload/],
+      [{ type: "x", payload, result: "string" }, /^the job type "x" has a result that is no Schema/],
+      [{ type: "x", payload, maxAttempt: 3 }, /^the job type "x" has maxAttempt, which is no option/],
+      [{ payload }, /wrong type/]
+    ]
+    for (const [options, words] of wrong) {
+      assert.throws(() => define(options as never), DefinitionInvalid, words)
+    }
+    assert.throws(
+      () => order.handle("later" as never),
+      TypeError,
+      /"order.place" is a function of its payload, not string/
+    )
+    assert.doesNotThrow(() => define({ type: "x", payload, result: undefined as never }))
+  })
+
   it("refuses a payload that does not fit, and names each place", () => {
     const refused = Result.getOrThrow(Result.flip(order.encode({
       ...placed,
