@@ -15,6 +15,9 @@ const foldAfterMs = 7 * 86_400_000
 
 const foldEveryMs = 3_600_000
 
+/** Rows of one statement. Where there are more, the next report takes more of them. */
+const foldMax = 1_000
+
 interface Row {
   readonly name: string
   readonly started_at_ms: number
@@ -50,24 +53,26 @@ const foldSql = `
     WHERE name IN (
       SELECT name FROM deadman.session
       WHERE name <> '${folded}' AND seen_at_ms < deadman.statement_ms() - $1::float8::bigint
-      ORDER BY name LIMIT 1000 FOR UPDATE SKIP LOCKED
+      ORDER BY name LIMIT ${foldMax} FOR UPDATE SKIP LOCKED
     )
     RETURNING counters
   ), c AS (
     SELECT coalesce(jsonb_object_agg(x.key, x.n), '{}') AS counters, count(*) AS n
     FROM (SELECT e.key, sum(e.value::numeric) AS n FROM o, jsonb_each_text(o.counters) e GROUP BY 1) x
+  ), i AS (
+    INSERT INTO deadman.session AS s (name, started_at_ms, seen_at_ms, gone, detail, counters)
+    SELECT '${folded}', 0, 0, true, '{}', c.counters FROM c WHERE c.n > 0
+    ON CONFLICT (name) DO UPDATE
+    SET counters = (
+      SELECT jsonb_object_agg(x.key, x.n)
+      FROM (
+        SELECT e.key, sum(e.value::numeric) AS n
+        FROM (SELECT s.counters AS counters UNION ALL SELECT EXCLUDED.counters) b, jsonb_each_text(b.counters) e
+        GROUP BY 1
+      ) x
+    )
   )
-  INSERT INTO deadman.session AS s (name, started_at_ms, seen_at_ms, gone, detail, counters)
-  SELECT '${folded}', 0, 0, true, '{}', c.counters FROM c WHERE c.n > 0
-  ON CONFLICT (name) DO UPDATE
-  SET counters = (
-    SELECT jsonb_object_agg(x.key, x.n)
-    FROM (
-      SELECT e.key, sum(e.value::numeric) AS n
-      FROM (SELECT s.counters AS counters UNION ALL SELECT EXCLUDED.counters) b, jsonb_each_text(b.counters) e
-      GROUP BY 1
-    ) x
-  )`
+  SELECT count(*)::int AS folded FROM o`
 
 export interface Options {
   /** How long a process must have been silent before its row is folded. */
@@ -92,7 +97,12 @@ const make = Effect.fnUntraced(function*(options: Options) {
     const now = Number((yield* Clock.monotonicTimeNanos) / 1_000_000n)
     if (foldedMs === null || now - foldedMs >= (options.foldEveryMs ?? foldEveryMs)) {
       foldedMs = now
-      yield* query("report", foldSql, [long(options.foldAfterMs ?? foldAfterMs)])
+      const [row] = yield* query<{ readonly folded: number }>("report", foldSql, [
+        long(options.foldAfterMs ?? foldAfterMs)
+      ])
+      if ((row?.folded ?? 0) >= foldMax) {
+        foldedMs = null
+      }
     }
   })
 

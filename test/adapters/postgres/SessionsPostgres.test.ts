@@ -46,3 +46,26 @@ it.layer(
       assert.deepStrictEqual((yield* sessions.list(600_000)).map(({ name }) => name), ["new"])
     }))
 })
+
+it.layer(
+  Layer.provideMerge(SessionsPostgres.layerWith({ foldAfterMs: 60_000 }), Postgres.layer),
+  { excludeTestServices: true }
+)("SessionsPostgres, many that are gone", (it) => {
+  it.effect("become one row with the next few reports, however many they are, also those that counted nothing", () =>
+    Effect.gen(function*() {
+      const sessions = yield* Sessions
+      yield* Rows.query(
+        `INSERT INTO deadman.session (name, started_at_ms, seen_at_ms, detail, counters)
+         SELECT 'http:' || n, 0, 1, '{}', CASE WHEN n % 2 = 0 THEN '{"claimed":1}'::jsonb ELSE '{}' END
+         FROM generate_series(1, 2500) n`
+      )
+      for (let n = 0; n < 3; n++) {
+        yield* sessions.report(session("new", 100))
+      }
+      assert.deepStrictEqual(
+        (yield* Rows.query(`SELECT name FROM deadman.session ORDER BY name`)).map((row) => row["name"]),
+        ["", "new"]
+      )
+      assert.deepStrictEqual(yield* sessions.totals, { claimed: 1_350 })
+    }))
+})
