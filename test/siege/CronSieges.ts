@@ -7,7 +7,7 @@
 import { Effect, Fiber, Random } from "effect"
 import * as Processes from "../support/Processes.ts"
 import * as Arena from "./Arena.ts"
-import { law, type Report } from "./Sieges.ts"
+import { law, type Report } from "./Findings.ts"
 
 interface Options {
   readonly seconds: number

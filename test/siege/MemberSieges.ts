@@ -2,7 +2,7 @@
 import { Duration, Effect } from "effect"
 import * as Processes from "../support/Processes.ts"
 import * as Arena from "./Arena.ts"
-import { allClean, law, quantile } from "./Sieges.ts"
+import { allClean, law, quantile } from "./Findings.ts"
 
 export const backlog = Effect.fn("MemberSieges.backlog")(function*(options: {
   readonly leaseMs: number

@@ -2,7 +2,7 @@
 import { type Duration, Effect, Fiber, Random } from "effect"
 import * as Processes from "../support/Processes.ts"
 import * as Arena from "./Arena.ts"
-import { allClean, law, quantile } from "./Sieges.ts"
+import { allClean, law, quantile } from "./Findings.ts"
 
 const only = <A>(what: string, service: A | null): Effect.Effect<A> =>
   service === null ? Effect.die(new Error(`this siege needs ${what}: run it with --scale`)) : Effect.succeed(service)

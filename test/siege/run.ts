@@ -3,14 +3,17 @@ import { NodeRuntime } from "@effect/platform-node"
 import { Console, Effect } from "effect"
 import * as Arena from "./Arena.ts"
 import * as CronSieges from "./CronSieges.ts"
+import type { Report } from "./Findings.ts"
 import * as MemberSieges from "./MemberSieges.ts"
+import * as PostgresSieges from "./PostgresSieges.ts"
 import * as ScaleSieges from "./ScaleSieges.ts"
-import * as Sieges from "./Sieges.ts"
+import * as ServerSieges from "./ServerSieges.ts"
+import * as WorkerSieges from "./WorkerSieges.ts"
 
 const sieges = {
   kills: {
     long: () =>
-      Sieges.kills({
+      WorkerSieges.kills({
         jobs: 2_000,
         kills: 20,
         every: "2 seconds",
@@ -20,7 +23,7 @@ const sieges = {
         sleepMaxMs: 3_000
       }),
     short: () =>
-      Sieges.kills({
+      WorkerSieges.kills({
         jobs: 300,
         kills: 5,
         every: "1500 millis",
@@ -30,17 +33,23 @@ const sieges = {
         sleepMaxMs: 1_500
       })
   },
-  zombie: { long: () => Sieges.zombie({ leaseMs: 5_000 }), short: () => Sieges.zombie({ leaseMs: 2_000 }) },
+  zombie: { long: () => WorkerSieges.zombie({ leaseMs: 5_000 }), short: () => WorkerSieges.zombie({ leaseMs: 2_000 }) },
   keys: {
-    long: () => Sieges.keys({ rounds: 100, width: 50 }),
-    short: () => Sieges.keys({ rounds: 10, width: 50 })
+    long: () => ServerSieges.keys({ rounds: 100, width: 50 }),
+    short: () => ServerSieges.keys({ rounds: 10, width: 50 })
   },
-  sigterm: { long: () => Sieges.sigterm({ drainMs: 10_000 }), short: () => Sieges.sigterm({ drainMs: 2_000 }) },
+  sigterm: {
+    long: () => WorkerSieges.sigterm({ drainMs: 10_000 }),
+    short: () => WorkerSieges.sigterm({ drainMs: 2_000 })
+  },
   outage: {
-    long: () => Sieges.outage({ rounds: 5, awayMs: 30_000, leaseMs: 5_000 }),
-    short: () => Sieges.outage({ rounds: 1, awayMs: 5_000, leaseMs: 2_000 })
+    long: () => PostgresSieges.outage({ rounds: 5, awayMs: 30_000, leaseMs: 5_000 }),
+    short: () => PostgresSieges.outage({ rounds: 1, awayMs: 5_000, leaseMs: 2_000 })
   },
-  idle: { long: () => Sieges.idle({ seconds: 30, jobs: 50 }), short: () => Sieges.idle({ seconds: 5, jobs: 10 }) },
+  idle: {
+    long: () => ServerSieges.idle({ seconds: 30, jobs: 50 }),
+    short: () => ServerSieges.idle({ seconds: 5, jobs: 10 })
+  },
   redis: {
     long: () =>
       ScaleSieges.redis({
@@ -75,8 +84,8 @@ const sieges = {
     short: () => CronSieges.cron({ seconds: 40, servers: 3, everyMs: 3_000, freezeMaxMs: 5_000 })
   },
   lostAnswers: {
-    long: () => Sieges.lostAnswers({ losses: 200, freezes: 10, leaseMs: 2_000 }),
-    short: () => Sieges.lostAnswers({ losses: 30, freezes: 1, leaseMs: 1_500 })
+    long: () => PostgresSieges.lostAnswers({ losses: 200, freezes: 10, leaseMs: 2_000 }),
+    short: () => PostgresSieges.lostAnswers({ losses: 30, freezes: 1, leaseMs: 1_500 })
   }
 }
 
@@ -87,7 +96,7 @@ const main = Effect.gen(function*() {
   if (!isSiege(name)) {
     return yield* Effect.die(new Error(`which siege? one of: ${Object.keys(sieges).join(", ")}`))
   }
-  const report: Sieges.Report = yield* process.argv.includes("--short") ? sieges[name].short() : sieges[name].long()
+  const report: Report = yield* process.argv.includes("--short") ? sieges[name].short() : sieges[name].long()
   for (const { detail, held, law } of report.findings) {
     yield* Console.log(`${held ? "held  " : "BROKEN"}  ${law}${detail === "" ? "" : `  (${detail})`}`)
   }
