@@ -69,16 +69,28 @@ it.layer(layer({ DEADMAN_MAX_LEASE_LOSSES: "100" }), { excludeTestServices: true
           const first = yield* server()
           const second = yield* server()
           const statuses = new Map<number, number>()
+          /** Requests that are not answered yet, and how the others were. */
+          const open = new Set<string>()
+          const answered = new Map<string, number>()
           const posting = yield* Effect.forkChild(Effect.forEach(
             Array.from({ length: 100 }, (_, client) => client),
             (client) =>
               Effect.forEach(Array.from({ length: 12 }, (_, n) => n), (n) =>
                 Effect.gen(function*() {
-                  const key = { "idempotency-key": `client-${client}-${n}` }
+                  const name = `client-${client}-${n}`
+                  const key = { "idempotency-key": name }
                   const body = { type: "parked", payload: { client, n } }
+                  open.add(name)
                   const answer = yield* first.api.send("POST", "/jobs", body, key)
+                  open.delete(name)
+                  answered.set(name, answer.status)
                   statuses.set(answer.status, (statuses.get(answer.status) ?? 0) + 1)
-                  const again = yield* second.api.send("POST", "/jobs", body, key)
+                  let again = yield* second.api.send("POST", "/jobs", body, key)
+                  // The store is held for a moment.
+                  while (again.status === 503) {
+                    yield* Effect.sleep("100 millis")
+                    again = yield* second.api.send("POST", "/jobs", body, key)
+                  }
                   assert.include([200, 201], again.status)
                   if (answer.status === 201) {
                     assert.strictEqual(again.body.id, answer.body.id)
@@ -87,9 +99,24 @@ it.layer(layer({ DEADMAN_MAX_LEASE_LOSSES: "100" }), { excludeTestServices: true
             { concurrency: "unbounded" }
           ))
           yield* Processes.eventually("some are answered", Effect.sync(() => (statuses.get(201) ?? 0) > 100))
+          // So that many are in flight, for longer than the rest of the stop takes.
+          yield* Effect.forkChild(
+            rows(`DO $$ BEGIN LOCK TABLE deadman.body IN EXCLUSIVE MODE; PERFORM pg_sleep(1); END $$`)
+          )
+          yield* Processes.eventually(
+            "the store is held",
+            Effect.map(
+              rows(`SELECT 1 FROM pg_locks WHERE relation = 'deadman.body'::regclass AND NOT granted`),
+              ({ length }) => length > 0
+            )
+          )
+          const asked = Array.from(open)
+          assert.isAbove(asked.length, 10)
           yield* first.program.signal("SIGTERM")
           assert.strictEqual(yield* first.program.exit("12 seconds"), 0)
           yield* Fiber.join(posting)
+          // Whoever had asked before the signal was told something.
+          assert.deepStrictEqual(asked.filter((name) => answered.get(name) === 0), [])
           // 0: the connection was closed. Nothing else may happen to anybody.
           for (const status of statuses.keys()) {
             assert.include([0, 201, 503], status)
