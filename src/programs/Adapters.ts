@@ -5,7 +5,7 @@
  * services may come up in any order; one that can never be used (a wrong password, a newer schema) ends the start at
  * once. Nothing listens before the schema is there: a start that waits says so in the log.
  */
-import { type Config, Context, Effect, Layer, Redacted, Schedule } from "effect"
+import { type Config, Context, Effect, Layer, type Redacted, Schedule } from "effect"
 import { resolve } from "node:path"
 import * as EmbeddedPostgres from "../adapters/embedded/EmbeddedPostgres.ts"
 import * as TransportKafka from "../adapters/kafka/TransportKafka.ts"
@@ -25,9 +25,11 @@ import * as Redis from "../adapters/redis/Redis.ts"
 import type { DelayedJobs } from "../ports/DelayedJobs.ts"
 import type { LeaseRegister } from "../ports/LeaseRegister.ts"
 import type { Transport } from "../ports/Transport.ts"
+import * as KafkaConfig from "./KafkaConfig.ts"
 import * as Flagged from "./process/Flagged.ts"
 import { Loops } from "./process/Loops.ts"
 import * as Variables from "./process/Variables.ts"
+import * as RedisConfig from "./RedisConfig.ts"
 import * as StoreConfig from "./StoreConfig.ts"
 
 /** For the banner and `/stats`. */
@@ -107,18 +109,15 @@ interface Coordination {
 const coordination = Effect.fnUntraced(function*(
   program: string
 ): Effect.fn.Return<Coordination, Variables.Misconfigured | Config.ConfigError> {
-  const text = yield* Variables.text("DEADMAN_REDIS_URL")
-  if (text === null) {
+  const config = yield* RedisConfig.fromEnv
+  if (config === null) {
     return {
       ports: Layer.merge(LeaseRegisterPostgres.layer, DelayedJobsPostgres.layer),
       names: {},
       apart: false
     }
   }
-  if (Redis.parse(text) === null) {
-    return yield* Variables.wrong("DEADMAN_REDIS_URL", "must look like redis://user:password@host:6379/0")
-  }
-  const redis = Redis.layer({ url: Redacted.make(text), name: `deadman-${program}` }).pipe(
+  const redis = Redis.layer({ ...config, name: `deadman-${program}` }).pipe(
     Layer.catchTag(
       "RedisRefused",
       ({ message }) =>
@@ -145,32 +144,18 @@ interface Carrying {
   readonly queued: boolean
 }
 
-/** `host:port`, with commas between. */
-const brokersOf = (text: string): ReadonlyArray<string> | null => {
-  const brokers = text.split(",").map((broker) => broker.trim())
-  const isBroker = (broker: string): boolean => {
-    const port = Number(/^[^\s:/@]+:([0-9]{1,5})$/.exec(broker)?.[1])
-    return port >= 1 && port <= 65_535
-  }
-  return brokers.every(isBroker) ? brokers : null
-}
-
 /** Deliveries: by Kafka where brokers are named. Wakes go by Postgres in any case. */
 const carrying: Effect.Effect<Carrying, Variables.Misconfigured | Config.ConfigError> = Effect.gen(function*() {
-  const text = yield* Variables.text("DEADMAN_KAFKA_BROKERS")
-  if (text === null) {
+  const kafka = yield* KafkaConfig.fromEnv
+  if (kafka === null) {
     return { transport: TransportPostgres.layer, names: {}, queued: false }
-  }
-  const brokers = brokersOf(text)
-  if (brokers === null) {
-    return yield* Variables.wrong("DEADMAN_KAFKA_BROKERS", "must look like host:9092,other:9092")
   }
   const shown = Layer.effectDiscard(Effect.gen(function*() {
     yield* (yield* Loops).addService("kafka", (yield* TransportKafka.Brokers).isUp)
   }))
   return {
     transport: shown.pipe(
-      Layer.provideMerge(TransportKafka.layer({ brokers })),
+      Layer.provideMerge(TransportKafka.layer(kafka)),
       Layer.provide(TransportPostgres.layer)
     ),
     names: { Transport: "Kafka (ids), Postgres (LISTEN/NOTIFY for wakes)" },

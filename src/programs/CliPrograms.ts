@@ -6,6 +6,7 @@
 import { Config, Effect, Option, Schema } from "effect"
 import { Command, Flag } from "effect/cli"
 import { answering, usage } from "./CliRoot.ts"
+import * as Strangers from "./Strangers.ts"
 
 const nameFirst = (name: string) =>
   usage(`Write the name first: \`deadman ${name}\`, and what is meant for it behind it.`)
@@ -39,7 +40,7 @@ let next: (() => Promise<unknown>) | null = null
 /** What is to be run in this process now, if anything. */
 export const handedOver = () => next
 
-const elsewhere = ["DEADMAN_DATABASE_URL", "DEADMAN_REDIS_URL", "DEADMAN_KAFKA_BROKERS"]
+const elsewhere = Strangers.known.filter((name) => /^DEADMAN_(DATABASE_URL|REDIS_.*|KAFKA_.*)$/.test(name))
 
 const lines = (port: number, ignored: ReadonlyArray<string>): ReadonlyArray<string> => {
   const url = port === 8_080 ? "" : ` --url http://127.0.0.1:${port}`

@@ -4,7 +4,7 @@
  * Neither needs a server. `doctor` looks at everything that is configured, one thing after the other, and a thing that
  * is away does not keep it from the next.
  */
-import { Clock, type Config, Effect, Option, Redacted, type Scope } from "effect"
+import { Clock, type Config, Effect, Option, type Redacted, type Scope } from "effect"
 import { Command, Flag } from "effect/cli"
 import { existsSync } from "node:fs"
 import { join, resolve } from "node:path"
@@ -18,7 +18,9 @@ import * as Table from "./cli/Table.ts"
 import { lengthFlag } from "./CliInput.ts"
 import { type Answer, answering, CliFailed, exits, root, tokenOf, Unsaid, usage } from "./CliRoot.ts"
 import * as Findings from "./doctor/Findings.ts"
+import * as KafkaConfig from "./KafkaConfig.ts"
 import * as Variables from "./process/Variables.ts"
+import * as RedisConfig from "./RedisConfig.ts"
 import * as StoreConfig from "./StoreConfig.ts"
 import { version } from "./Version.ts"
 
@@ -103,28 +105,35 @@ const postgres = (profile: StoreConfig.Profile, oldMs: number): Effect.Effect<Fo
   })
 
 const redis: Effect.Effect<Found, Misconfigured> = Effect.gen(function*() {
-  const url = yield* Variables.text("DEADMAN_REDIS_URL")
-  return url === null ? [] : yield* RedisCheckup.look(Redacted.make(url)).pipe(
+  const config = yield* RedisConfig.fromEnv
+  return config === null ? [] : yield* RedisCheckup.look(config).pipe(
     Effect.match({
       onSuccess: Findings.redis,
-      onFailure: ({ message }) => [
-        Findings.away("redis", message, "Start it, or mend DEADMAN_REDIS_URL; until then Postgres does its work.")
+      onFailure: ({ advice, message }) => [
+        advice === null
+          ? Findings.away("redis", message, "Start it, or mend DEADMAN_REDIS_URL; until then Postgres does its work.")
+          : Findings.refused("redis", message, `${advice}; until then Postgres does its work.`)
       ]
     })
   )
 })
 
 const kafka: Effect.Effect<Found, Misconfigured> = Effect.gen(function*() {
-  const brokers = yield* Variables.text("DEADMAN_KAFKA_BROKERS")
-  return brokers === null ? [] : yield* KafkaCheckup.look(brokers.split(",").map((broker) => broker.trim())).pipe(
+  const config = yield* KafkaConfig.fromEnv
+  return config === null ? [] : yield* KafkaCheckup.look(config).pipe(
     Effect.match({
-      onSuccess: Findings.kafka,
-      onFailure: ({ message }) => [
-        Findings.away(
-          "kafka",
-          message,
-          "Start it, or mend DEADMAN_KAFKA_BROKERS; jobs are found in Postgres meanwhile."
-        )
+      onSuccess: (facts) => [
+        ...Findings.kafka(facts),
+        ...(config.login !== null && config.tls === null ? [Findings.cleartext] : [])
+      ],
+      onFailure: ({ advice, reason }) => [
+        advice === null
+          ? Findings.away(
+            "kafka",
+            reason,
+            "Start it, or mend DEADMAN_KAFKA_BROKERS; jobs are found in Postgres meanwhile."
+          )
+          : Findings.refused("kafka", reason, `${advice}; jobs are found in Postgres meanwhile.`)
       ]
     })
   )

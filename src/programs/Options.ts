@@ -13,10 +13,25 @@ export interface StoreOptions {
   readonly databaseUrl?: string | undefined
   /** Where Deadman's own Postgres keeps its data: `.deadman` if nothing is said. */
   readonly dataDir?: string | undefined
-  /** A Redis for leases and delays; without it Postgres does it. */
+  /** A Redis for leases and delays; without it Postgres does it. `rediss:` for TLS. */
   readonly redisUrl?: string | undefined
+  /** A PEM file with the authority to trust, for `rediss:`, instead of the well-known ones. */
+  readonly redisSslCa?: string | undefined
+  /** PEM files with a client certificate and its key, for a Redis that asks for one. */
+  readonly redisSslCert?: string | undefined
+  readonly redisSslKey?: string | undefined
   /** `host:port`, with commas between: a Kafka that spreads the jobs; without it Postgres does it. */
   readonly kafkaBrokers?: string | undefined
+  /** Whether those brokers are spoken to over TLS. */
+  readonly kafkaSsl?: boolean | undefined
+  /** A PEM file with the authority to trust instead of the well-known ones. */
+  readonly kafkaSslCa?: string | undefined
+  /** PEM files with a client certificate and its key, for brokers that ask for one. */
+  readonly kafkaSslCert?: string | undefined
+  readonly kafkaSslKey?: string | undefined
+  readonly kafkaSaslMechanism?: "plain" | "scram-sha-256" | "scram-sha-512" | "none" | undefined
+  readonly kafkaSaslUsername?: string | undefined
+  readonly kafkaSaslPassword?: string | undefined
   /** Connections for submits, claims and settles. */
   readonly storePool?: number | undefined
   /** Connections for transactions that handlers take part in. */
@@ -59,7 +74,17 @@ const variables: Readonly<Record<keyof Options, string>> = {
   databaseUrl: "DEADMAN_DATABASE_URL",
   dataDir: "DEADMAN_DATA_DIR",
   redisUrl: "DEADMAN_REDIS_URL",
+  redisSslCa: "DEADMAN_REDIS_SSL_CA",
+  redisSslCert: "DEADMAN_REDIS_SSL_CERT",
+  redisSslKey: "DEADMAN_REDIS_SSL_KEY",
   kafkaBrokers: "DEADMAN_KAFKA_BROKERS",
+  kafkaSsl: "DEADMAN_KAFKA_SSL",
+  kafkaSslCa: "DEADMAN_KAFKA_SSL_CA",
+  kafkaSslCert: "DEADMAN_KAFKA_SSL_CERT",
+  kafkaSslKey: "DEADMAN_KAFKA_SSL_KEY",
+  kafkaSaslMechanism: "DEADMAN_KAFKA_SASL_MECHANISM",
+  kafkaSaslUsername: "DEADMAN_KAFKA_SASL_USERNAME",
+  kafkaSaslPassword: "DEADMAN_KAFKA_SASL_PASSWORD",
   storePool: "DEADMAN_STORE_POOL",
   handlerPool: "DEADMAN_HANDLER_POOL",
   keyTtlMs: "DEADMAN_KEY_TTL_MS",
@@ -106,7 +131,9 @@ export const startFailed = (options: Options, error: { readonly message: string 
   const text = error instanceof Config.ConfigError ? `the configuration is wrong: ${error.message}` : error.message
   return new StartFailed({
     message: names.reduce(
-      (said, name) => options[name] === undefined ? said : said.replaceAll(variables[name], name),
+      // Some begin as others do.
+      (said, name) =>
+        options[name] === undefined ? said : said.replaceAll(new RegExp(`${variables[name]}(?![A-Z_])`, "g"), name),
       text
     )
   })

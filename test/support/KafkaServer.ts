@@ -38,6 +38,8 @@ export interface Options {
   readonly quick?: boolean | undefined
   /** Where given, it is used instead of one that is free. */
   readonly port?: number | undefined
+  /** The same for the port of its controller, for settings that name it. */
+  readonly controllerPort?: number | undefined
 }
 
 const make = Effect.fn("KafkaServer.make")(function*(
@@ -46,7 +48,7 @@ const make = Effect.fn("KafkaServer.make")(function*(
   const jars = yield* Kafka.jars
   const place: Daemon.Place = yield* ThrowawayServer.place("kafka")
   const port = options.port ?? (yield* ThrowawayServer.freePort)
-  const controllerPort = yield* ThrowawayServer.freePort
+  const controllerPort = options.controllerPort ?? (yield* ThrowawayServer.freePort)
   const brokers = `127.0.0.1:${port}`
   const signals = ThrowawayServer.signals(place)
   const start = Effect.flatMap(

@@ -3,8 +3,8 @@ import { Effect } from "effect"
 import type { KafkaFacts, TopicFacts } from "../../ports/Checkups.ts"
 import * as Client from "./Client.ts"
 
-export const look = (brokers: ReadonlyArray<string>): Effect.Effect<KafkaFacts, Client.KafkaFailed> =>
-  Effect.flatMap(Client.make({ brokers }), (kafka) =>
+export const look = (options: Client.Options): Effect.Effect<KafkaFacts, Client.KafkaFailed> =>
+  Effect.flatMap(Client.make(options), (kafka) =>
     Effect.acquireUseRelease(
       Effect.sync(() => kafka.admin()),
       (admin) =>
@@ -12,7 +12,7 @@ export const look = (brokers: ReadonlyArray<string>): Effect.Effect<KafkaFacts, 
           yield* Client.call("connecting", 5_000, () => admin.connect())
           const cluster = yield* Client.call("asking for the brokers", 5_000, () => admin.describeCluster())
           const there = yield* Client.call("listing topics", 5_000, () => admin.listTopics())
-          const names = Client.namesOf({ brokers })
+          const names = Client.namesOf(options)
           const wanted = [names.ready, names.dead]
           const present = wanted.filter((name) => there.includes(name))
           // Asked about no topic, kafkajs asks about all of them.

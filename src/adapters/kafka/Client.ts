@@ -3,10 +3,11 @@
  *
  * Its own retries are short, because whoever uses it here starts anew when they
  * are over. What it logs is for who debugs: what matters is said by its users,
- * once, and not for every try.
+ * once, and not for every try. Neither has the password in it.
  */
-import { Cause, Effect, Schema } from "effect"
-import { Kafka, type LogEntry, logLevel } from "kafkajs"
+import { Cause, Effect, Redacted, Schema } from "effect"
+import { Kafka, type LogEntry, logLevel, type SASLOptions } from "kafkajs"
+import * as Advice from "./Advice.ts"
 import * as Mend from "./Mend.ts"
 
 /** Kafka did not do it in time, or said that it cannot. */
@@ -14,10 +15,34 @@ export class KafkaFailed extends Schema.TaggedError<KafkaFailed>()("KafkaFailed"
   doing: Schema.String,
   cause: Schema.Defect()
 }) {
-  override get message(): string {
-    const { cause } = this
-    return `${this.doing}: ${cause instanceof Error ? cause.message : String(cause)}`
+  /** What happened, without what to do about it. */
+  get reason(): string {
+    return `${this.doing}: ${Advice.reasonOf(this.cause)}`
   }
+
+  /** What to do, where it is not an outage: no waiting cures it. */
+  get advice(): string | null {
+    return Advice.of(this.doing, this.cause)
+  }
+
+  override get message(): string {
+    return this.advice === null ? this.reason : `${this.reason}. ${this.advice}`
+  }
+}
+
+export const mechanisms = ["plain", "scram-sha-256", "scram-sha-512"] as const
+
+export interface Login {
+  readonly mechanism: (typeof mechanisms)[number]
+  readonly username: string
+  readonly password: Redacted.Redacted
+}
+
+export interface Tls {
+  /** In PEM: whom to trust, instead of the well-known authorities. */
+  readonly ca: string | null
+  /** In PEM: who we are, for brokers that ask. */
+  readonly own: { readonly cert: string; readonly key: Redacted.Redacted } | null
 }
 
 export interface Options {
@@ -25,6 +50,8 @@ export interface Options {
   readonly brokers: ReadonlyArray<string>
   /** In front of the names of topics and group, so that several systems share a Kafka. */
   readonly prefix?: string
+  readonly tls?: Tls | null
+  readonly login?: Login | null
 }
 
 /** Names in Kafka. */
@@ -39,6 +66,17 @@ export type Names = ReturnType<typeof namesOf>
 /** Short enough to be over before a submit's hint is stale; what fails then is tried anew by its user. */
 export const retry = { initialRetryTime: 100, maxRetryTime: 500, multiplier: 2, factor: 0.2, retries: 4 }
 
+const sslOf = ({ ca, own }: Tls) => ({
+  ...(ca === null ? {} : { ca }),
+  ...(own === null ? {} : { cert: own.cert, key: Redacted.value(own.key) })
+})
+
+const saslOf = ({ mechanism, password, username }: Login): SASLOptions => ({
+  mechanism: mechanism as "plain",
+  username,
+  password: Redacted.value(password)
+})
+
 export const make = (options: Options): Effect.Effect<Kafka> =>
   Effect.map(Effect.context<never>(), (context) => {
     Mend.mend()
@@ -46,6 +84,8 @@ export const make = (options: Options): Effect.Effect<Kafka> =>
     return new Kafka({
       clientId: "deadman",
       brokers: [...options.brokers],
+      ...(options.tls ? { ssl: sslOf(options.tls) } : {}),
+      ...(options.login ? { sasl: saslOf(options.login) } : {}),
       connectionTimeout: 2_000,
       requestTimeout: 5_000,
       retry,
@@ -65,8 +105,11 @@ export const call = <A>(doing: string, ms: number, run: () => Promise<A>): Effec
     })
   )
 
-/** In one line, for the log. */
-export const reasonOf = (cause: Cause.Cause<unknown>): string => {
+/** In one line, for the log, and whether Kafka refuses us rather than being away. */
+export const failureOf = (cause: Cause.Cause<unknown>): readonly [reason: string, refused: boolean] => {
   const error = Cause.squash(cause)
-  return error instanceof Error ? error.message : String(error)
+  return [
+    error instanceof Error ? error.message : String(error),
+    error instanceof KafkaFailed && error.advice !== null
+  ]
 }

@@ -233,9 +233,9 @@ export const make = Effect.fnUntraced(function*(
 
   const sessions = Effect.gen(function*() {
     while (true) {
-      yield* session.pipe(Effect.catchCause((cause) => trouble.failed(Client.reasonOf(cause))))
+      yield* session.pipe(Effect.catchCause((cause) => trouble.failed(...Client.failureOf(cause))))
       const draw = yield* Random.next
-      yield* Effect.sleep(Math.min(1_000, 100 * 2 ** Math.min(trouble.count(), 5)) * (0.5 + draw / 2))
+      yield* Effect.sleep(trouble.pauseMs() * (0.5 + draw / 2))
     }
   })
 

@@ -93,9 +93,9 @@ export const make = Effect.fnUntraced(function*(
     // A process that publishes nothing needs no connection.
     yield* wanted.wait(Number.POSITIVE_INFINITY)
     while (true) {
-      yield* Effect.catchCause(connection, (cause) => trouble.failed(Client.reasonOf(cause)))
+      yield* Effect.catchCause(connection, (cause) => trouble.failed(...Client.failureOf(cause)))
       waiting = []
-      yield* Effect.sleep(Math.min(1_000, 100 * 2 ** Math.min(trouble.count(), 5)))
+      yield* Effect.sleep(trouble.pauseMs())
     }
   })
 

@@ -17,9 +17,10 @@
  * Reconnecting never ends. The driver's errors carry the command with its arguments, passwords among them, so only their
  * first line leaves this file.
  */
-import { Clock, Context, Deferred, Effect, Layer, Queue, Random, Redacted, Schema, type Scope } from "effect"
+import { Clock, Context, Deferred, Effect, Layer, Queue, Random, type Redacted, Schema, type Scope } from "effect"
 import { Redis as Client } from "ioredis"
 import { createHash } from "node:crypto"
+import * as Target from "./Target.ts"
 
 /** Redis did not answer, not in time, or not as it should. Perhaps later. */
 export class RedisFailed extends Schema.TaggedError<RedisFailed>()("RedisFailed", { message: Schema.String }) {}
@@ -51,6 +52,7 @@ export class Redis extends Context.Service<Redis, {
 
 export interface Options {
   readonly url: Redacted.Redacted
+  readonly pem?: Target.Pem
   /** Keys of several tests in one server are kept apart by it. */
   readonly prefix?: string
   /** For `CLIENT LIST`. */
@@ -73,43 +75,18 @@ const firstAnswerMs = 2_000
 /** A shorter interruption is not worth a line. */
 const sayAfterMs = 500
 
-/** What `redis://user:password@host:port/db` says, or `null` if it is none. No options in the query: ours are the ones. */
-export const parse = (text: string) => {
-  try {
-    const url = new URL(text)
-    const db = /^\/?(\d{0,4})$/.exec(url.pathname)?.[1]
-    if (!["redis:", "rediss:"].includes(url.protocol) || url.hostname === "" || db === undefined || url.search !== "") {
-      return null
-    }
-    return {
-      host: url.hostname.replace(/^\[|\]$/g, ""),
-      port: url.port === "" ? 6_379 : Number(url.port),
-      db: Number(db),
-      ...(url.username === "" ? {} : { username: decodeURIComponent(url.username) }),
-      ...(url.password === "" ? {} : { password: decodeURIComponent(url.password) }),
-      ...(url.protocol === "rediss:" ? { tls: {} } : {})
-    }
-  } catch {
-    return null
-  }
-}
-
 const firstLine = (error: unknown): string => {
   const text = error instanceof Error ? error.message : String(error)
   return (text === "" && error instanceof Error ? error.name : text).split("\n", 1)[0]!.slice(0, 200)
 }
 
-/** Only what authentication and the choice of a database answer. */
-const hopeless = (message: string): boolean =>
-  /^(WRONGPASS|NOAUTH|NOPERM)|invalid password|DB index is out of range/.test(message)
-
 /** The server said something about itself rather than about the command. */
 const isReplica = (message: string): boolean => message.includes("READONLY")
 
 const make = Effect.fnUntraced(function*(
-  { name, prefix = "deadman:", url }: Options
+  { name, pem, prefix = "deadman:", url }: Options
 ): Effect.fn.Return<Redis["Service"], RedisRefused, Scope.Scope> {
-  const target = parse(Redacted.value(url))
+  const target = Target.of(url, pem)
   if (target === null) {
     return yield* new RedisRefused({ message: "the URL must look like redis://user:password@host:6379/0" })
   }
@@ -157,7 +134,7 @@ const make = Effect.fnUntraced(function*(
   )
   client.on("error", (error: unknown) => {
     lastError = firstLine(error)
-    if (hopeless(lastError)) {
+    if (Target.isHopeless(lastError)) {
       Deferred.doneUnsafe(first, Effect.fail(new RedisRefused({ message: lastError })))
     }
   })
@@ -274,9 +251,12 @@ const make = Effect.fnUntraced(function*(
         yield* Effect.sleep(sayAfterMs)
         if (!said && client.status !== "ready" && now() - lostMs >= sayAfterMs / 2) {
           said = true
+          const advice = Target.adviceOf(lastError)
           yield* Effect.logWarning(
-            `redis does not answer (${lastError}): until it does, leases are looked up in Postgres and what is due is ` +
-              "found by its scan"
+            `redis does not answer (${lastError}${
+              advice === null ? "" : `. ${advice}`
+            }): until it does, leases are looked ` +
+              "up in Postgres and what is due is found by its scan"
           )
         }
       } else if (client.status === "ready") {

@@ -387,5 +387,16 @@ export const kafka = (facts: KafkaFacts): ReadonlyArray<Finding> => {
 export const away = (about: string, message: string, advice: string): Finding =>
   bad(about, "away", `does not answer: ${message}`, advice)
 
+/** A service that answers, and cannot be used as it is configured: no waiting cures it. */
+export const refused = (about: string, message: string, advice: string): Finding =>
+  bad(about, "refused", `cannot be used: ${message}`, advice)
+
+export const cleartext: Finding = look(
+  "kafka",
+  "cleartext",
+  "the login goes over the network unencrypted",
+  "Name a listener that speaks TLS in DEADMAN_KAFKA_BROKERS, and set DEADMAN_KAFKA_SSL=true."
+)
+
 export const note = look
 export const fine = good

@@ -32,12 +32,17 @@ import * as Jobs from "../../support/Jobs.ts"
 let drawn = 0
 let workers = 0
 
-export const make = Effect.fnUntraced(function*(brokers: string, prefixGiven?: string) {
+/** `spoken`: how the system itself speaks to that Kafka, where that is not by `brokers` as they are. */
+export const make = Effect.fnUntraced(function*(
+  brokers: string,
+  prefixGiven?: string,
+  spoken?: Omit<TransportKafka.Options, "prefix">
+) {
   const prefix = prefixGiven ?? `s${process.pid}-${drawn++}.`
   const scope = yield* Effect.scope
   const { url } = yield* freshDatabase
   const database = yield* Layer.build(Database.layer({ url, storePool: 6 }))
-  const onKafka = TransportKafka.layer({ brokers: brokers.split(","), prefix }).pipe(
+  const onKafka = TransportKafka.layer({ ...(spoken ?? { brokers: brokers.split(",") }), prefix }).pipe(
     Layer.provide(TransportPostgres.layer)
   )
   const ports = () =>

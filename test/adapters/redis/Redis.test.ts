@@ -1,13 +1,14 @@
 import { assert, it } from "@effect/vitest"
 import { Effect, Exit, Layer, Logger, Redacted, Ref, References } from "effect"
 import * as Client from "../../../src/adapters/redis/Redis.ts"
+import * as Target from "../../../src/adapters/redis/Target.ts"
 import { eventually } from "../../support/Eventually.ts"
 import * as Redis from "../../support/Redis.ts"
 import * as TestServers from "../../support/TestServers.ts"
 
 it("reads a URL, and no other text", () => {
-  assert.deepInclude(Client.parse("redis://127.0.0.1"), { host: "127.0.0.1", port: 6_379, db: 0 })
-  assert.deepInclude(Client.parse("rediss://ada:p%40ss@[::1]:6380/3"), {
+  assert.deepInclude(Target.parse("redis://127.0.0.1"), { host: "127.0.0.1", port: 6_379, db: 0 })
+  assert.deepInclude(Target.parse("rediss://ada:p%40ss@[::1]:6380/3"), {
     host: "::1",
     port: 6_380,
     db: 3,
@@ -15,6 +16,8 @@ it("reads a URL, and no other text", () => {
     password: "p@ss",
     tls: {}
   })
+  // A server that is one of many behind an address has to be told which is meant.
+  assert.deepInclude(Target.parse("rediss://redis.example:6380"), { tls: { servername: "redis.example" } })
   for (
     const text of [
       "",
@@ -26,7 +29,7 @@ it("reads a URL, and no other text", () => {
       "redis://h:x"
     ]
   ) {
-    assert.isNull(Client.parse(text), text)
+    assert.isNull(Target.parse(text), text)
   }
 })
 

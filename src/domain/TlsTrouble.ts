@@ -1,0 +1,16 @@
+/** What the words of a failed TLS handshake mean, as Node, OpenSSL and the other side's alerts have them. */
+
+export type TlsTrouble = "unknown_authority" | "other_name" | "own_certificate" | "no_tls"
+
+const words: ReadonlyArray<readonly [words: RegExp, trouble: TlsTrouble]> = [
+  [/alert.*certificate|certificate required|alert unknown ca/i, "own_certificate"],
+  [
+    /SELF_SIGNED|UNABLE_TO_|CERT_SIGNATURE_FAILURE|CERT_UNTRUSTED|self-signed|unable to (verify|get)|certificate signature failure/,
+    "unknown_authority"
+  ],
+  [/ALTNAME_INVALID|does not match certificate/, "other_name"],
+  [/before secure TLS connection|wrong version number|packet length too long|EPROTO/, "no_tls"]
+]
+
+/** `null` for all other trouble. */
+export const tlsTrouble = (text: string): TlsTrouble | null => words.find(([words]) => words.test(text))?.[1] ?? null

@@ -1,0 +1,88 @@
+/**
+ * The certificates and keys that variables name by their files: read once, at the start, and looked at before anything
+ * connects. A driver handed a file of the wrong kind says so late, in the words of OpenSSL, or silently trusts nobody.
+ *
+ * What is in these files is never part of a message.
+ */
+import { type Config, Effect, Redacted } from "effect"
+import { createPrivateKey, type KeyObject, X509Certificate } from "node:crypto"
+import { readFileSync } from "node:fs"
+import { because } from "../domain/Because.ts"
+import * as Variables from "./process/Variables.ts"
+
+export interface Pem {
+  /** Whom to trust, instead of the well-known authorities. */
+  readonly ca: string | null
+  /** Who we are, for servers that ask. */
+  readonly own: { readonly cert: string; readonly key: Redacted.Redacted } | null
+}
+
+export interface Names {
+  readonly ca: string
+  readonly cert: string
+  readonly key: string
+}
+
+type Failed = Variables.Misconfigured | Config.ConfigError
+
+const read = Effect.fnUntraced(function*(name: string): Effect.fn.Return<string | null, Failed> {
+  const path = yield* Variables.text(name)
+  if (path === null) {
+    return null
+  }
+  if (path.includes("-----BEGIN") || path.includes("\n")) {
+    return yield* Variables.wrong(name, "must be the path of a PEM file, not what is in it")
+  }
+  return yield* Effect.try({
+    try: () => readFileSync(path, "utf8"),
+    catch: (cause) => Variables.wrong(name, `names a file that cannot be read: ${because(cause)}`)
+  })
+})
+
+const checked = <A>(name: string, rule: string, check: () => A): Effect.Effect<A, Variables.Misconfigured> =>
+  Effect.try({ try: check, catch: (cause) => Variables.wrong(name, `${rule}: ${because(cause)}`) })
+
+const certificatesIn = (name: string, text: string): Effect.Effect<ReadonlyArray<X509Certificate>, Failed> => {
+  const found = text.match(/-----BEGIN CERTIFICATE-----[\s\S]+?-----END CERTIFICATE-----/g) ?? []
+  return found.length === 0
+    ? Effect.fail(
+      Variables.wrong(name, "names a file without a certificate in PEM (-----BEGIN CERTIFICATE-----): convert it")
+    )
+    : checked(name, "names a file with a broken certificate", () => found.map((one) => new X509Certificate(one)))
+}
+
+const keyIn = (name: string, text: string): Effect.Effect<KeyObject, Failed> =>
+  checked(name, "must name a file with a private key in PEM, not encrypted", () => createPrivateKey(text))
+
+/** What the files hold. Without TLS, which `how` says how to get, a file that is named is a contradiction. */
+export const fromEnv = Effect.fnUntraced(function*(
+  names: Names,
+  withTls: boolean,
+  how: string
+): Effect.fn.Return<Pem, Failed> {
+  if (!withTls) {
+    for (const name of [names.ca, names.cert, names.key]) {
+      if ((yield* Variables.text(name)) !== null) {
+        return yield* Variables.wrong(name, `has no effect without TLS: ${how}, or leave it out`)
+      }
+    }
+    return { ca: null, own: null }
+  }
+  const [ca, cert, key] = [yield* read(names.ca), yield* read(names.cert), yield* read(names.key)]
+  if (ca !== null) {
+    yield* certificatesIn(names.ca, ca)
+  }
+  if (cert === null || key === null) {
+    if (cert !== key) {
+      const [there, missing] = cert === null ? [names.key, names.cert] : [names.cert, names.key]
+      return yield* Variables.wrong(missing, `must be set too: ${there} is one half of it`)
+    }
+    return { ca, own: null }
+  }
+  const [own] = yield* certificatesIn(names.cert, cert)
+  const secret = yield* keyIn(names.key, key)
+  if (own?.checkPrivateKey(secret) !== true) {
+    return yield* Variables.wrong(names.key, `is not the key of the first certificate in ${names.cert}`)
+  }
+  return { ca, own: { cert, key: Redacted.make(key) } }
+})
