@@ -2,33 +2,22 @@
 import { assert } from "@effect/vitest"
 import { Effect } from "effect"
 import type { JobId } from "../../src/domain/JobId.ts"
-import { JobStore, type ListPage, type ListRequest } from "../../src/ports/JobStore.ts"
+import { JobStore, type ListRequest } from "../../src/ports/JobStore.ts"
 import * as Jobs from "../support/Jobs.ts"
+import * as Pages from "../support/Pages.ts"
 import * as Steps from "./JobStoreContractSteps.ts"
 
 const pagesMax = 200
 
-/** Walks the list to its end; `between` happens after each page. */
-const walk = Effect.fnUntraced(function*<E, R>(
+/** The ids of a walk. */
+const walk = <E = never, R = never>(
   request: Omit<ListRequest, "offset" | "before">,
-  between: Effect.Effect<unknown, E, R>
-) {
-  const store = yield* JobStore
-  const seen: Array<JobId> = []
-  let before: JobId | null = null
-  for (let page = 0; page < pagesMax; page++) {
-    const asked: ListRequest = { ...request, offset: 0, ...(before === null ? {} : { before }) }
-    const { jobs, next }: ListPage = yield* store.list(asked)
-    assert.isAtMost(jobs.length, request.limit)
-    seen.push(...jobs.map(({ id }) => id))
-    if (next === null) {
-      return seen
-    }
-    before = next
-    yield* between
-  }
-  return assert.fail(`more than ${pagesMax} pages`)
-})
+  between?: Effect.Effect<unknown, E, R>
+) =>
+  Effect.map(
+    Pages.walk(request, { pagesMax, ...(between === undefined ? {} : { between }) }),
+    ({ jobs }) => Steps.idsOf(jobs)
+  )
 
 export const readLaws: Steps.Laws = (it, pass) => {
   it.effect("1: get answers the jobs that exist among the ids, each once", () =>
@@ -59,7 +48,7 @@ export const readLaws: Steps.Laws = (it, pass) => {
       yield* Steps.settled((yield* Steps.held(pass, failed)).claim, "fail", { delayMs: 60_000 })
       yield* store.cancel(dead.id)
       yield* Steps.held(pass, running)
-      const list = (request: Omit<ListRequest, "limit" | "offset">) => walk({ ...request, limit: 100 }, Effect.void)
+      const list = (request: Omit<ListRequest, "limit" | "offset">) => walk({ ...request, limit: 100 })
       const newestFirst = (...jobs: ReadonlyArray<{ readonly id: JobId }>) =>
         jobs.map(({ id }) => id).toSorted().toReversed()
 

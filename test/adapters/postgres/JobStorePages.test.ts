@@ -2,34 +2,16 @@ import { assert, it } from "@effect/vitest"
 import { Effect, Layer } from "effect"
 import * as JobStorePostgres from "../../../src/adapters/postgres/JobStorePostgres.ts"
 import { pageBytesMax } from "../../../src/adapters/postgres/store/Reads.ts"
-import type { Job } from "../../../src/domain/Job.ts"
 import type { JobId } from "../../../src/domain/JobId.ts"
 import { JobStore } from "../../../src/ports/JobStore.ts"
 import * as Ids from "../../support/Ids.ts"
+import * as Pages from "../../support/Pages.ts"
 import * as Postgres from "../../support/Postgres.ts"
 import * as Rows from "../../support/Rows.ts"
 
 const layer = Layer.provideMerge(JobStorePostgres.layer({ wake: false, keyTtlMs: 60_000 }), Postgres.layer)
 
-/** The whole walk: what it showed, and on how many pages. */
-const walk = Effect.fnUntraced(function*(limit: number) {
-  const store = yield* JobStore
-  const jobs: Array<Job> = []
-  let before: JobId | null = null
-  let pages = 0
-  do {
-    const page: { readonly jobs: ReadonlyArray<Job>; readonly next: JobId | null } = yield* store.list({
-      limit,
-      offset: 0,
-      ...(before === null ? {} : { before })
-    })
-    jobs.push(...page.jobs)
-    before = page.next
-    pages += 1
-    assert.isBelow(pages, 100)
-  } while (before !== null)
-  return { jobs, pages }
-})
+const walk = (limit: number) => Pages.walk({ limit }, { pagesMax: 99 })
 
 const idsOf = (jobs: ReadonlyArray<{ readonly id: JobId }>) => jobs.map(({ id }) => id)
 

@@ -2,10 +2,11 @@ import { assert, it } from "@effect/vitest"
 import { Effect, Fiber, Layer } from "effect"
 import * as JobStorePostgres from "../../../src/adapters/postgres/JobStorePostgres.ts"
 import { examineMax, listStatement } from "../../../src/adapters/postgres/store/Reads.ts"
-import { type Job, JobType, Queue } from "../../../src/domain/Job.ts"
+import { JobType, Queue } from "../../../src/domain/Job.ts"
 import type { JobId } from "../../../src/domain/JobId.ts"
 import { JobStore, type ListRequest } from "../../../src/ports/JobStore.ts"
 import * as Ids from "../../support/Ids.ts"
+import * as Pages from "../../support/Pages.ts"
 import * as Plans from "../../support/Plans.ts"
 import * as Postgres from "../../support/Postgres.ts"
 import * as Rows from "../../support/Rows.ts"
@@ -14,25 +15,7 @@ const layer = Layer.provideMerge(JobStorePostgres.layer({ wake: false, keyTtlMs:
 
 const fresh = (count: number) => Array.from({ length: count }, () => ({ id: Ids.jobId() }))
 
-/** The whole walk: what it showed, and on how many pages. */
-const walk = Effect.fnUntraced(function*(request: Omit<ListRequest, "offset" | "before">) {
-  const store = yield* JobStore
-  const jobs: Array<Job> = []
-  let before: JobId | null = null
-  let pages = 0
-  do {
-    const page: { readonly jobs: ReadonlyArray<Job>; readonly next: JobId | null } = yield* store.list({
-      ...request,
-      offset: 0,
-      ...(before === null ? {} : { before })
-    })
-    jobs.push(...page.jobs)
-    before = page.next
-    pages += 1
-    assert.isBelow(pages, 1_000)
-  } while (before !== null)
-  return { jobs, pages }
-})
+const walk = (request: Omit<ListRequest, "offset" | "before">) => Pages.walk(request, { pagesMax: 999 })
 
 const idsOf = (jobs: ReadonlyArray<{ readonly id: JobId }>) => jobs.map(({ id }) => id)
 
