@@ -76,7 +76,7 @@ it.layer(layer({ DEADMAN_MAX_LEASE_LOSSES: "100" }), { excludeTestServices: true
                 rows<{ n: number }>(`SELECT count(*)::int AS n FROM deadman.job WHERE worker LIKE 'burst-${round}-%'`),
                 ([found]) => (found?.n ?? 0) > 0
               ),
-              "20 seconds",
+              "60 seconds",
               "2 millis"
             )
             yield* Effect.sleep(yield* Random.nextIntBetween(0, 20))
