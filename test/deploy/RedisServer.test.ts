@@ -101,7 +101,7 @@ describe("RedisServer", () => {
         )
         let said = ""
         holder.stdout.on("data", (chunk) => said += String(chunk))
-        yield* eventually("it has a server", Effect.sync(() => said.endsWith("\n")), "20 seconds")
+        yield* eventually("it has a server", Effect.sync(() => said.endsWith("\n")), "60 seconds")
         const { folder, pid } = JSON.parse(said)
         assert.isTrue(existsSync(folder))
         process.kill(pid, "SIGSTOP")

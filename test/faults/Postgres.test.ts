@@ -148,9 +148,9 @@ it.layer(layer({ DEADMAN_LEASE_MS: "2000" }), { excludeTestServices: true, timeo
           )
           yield* Effect.sleep("3 seconds")
           yield* rows(`ALTER DATABASE ${here?.name} RESET default_transaction_read_only`)
-          yield* ready(one, "20 seconds")
+          yield* ready(one)
           const ids = yield* submit(api, Array.from({ length: 40 }, () => ({ type: "sleep", payload: 10 })))
-          yield* ended(ids, "20 seconds")
+          yield* ended(ids)
           yield* clean(ids)
         }),
       180_000

@@ -13,7 +13,7 @@ const asksMin = 20
 export const eventually = <E, R>(
   what: string,
   check: Effect.Effect<boolean, E, R>,
-  within: Duration.Input = "20 seconds"
+  within: Duration.Input = "60 seconds"
 ): Effect.Effect<void, E, R> =>
   Effect.gen(function*() {
     const until = (yield* live(Clock.currentTimeMillis)) + Duration.toMillis(within)

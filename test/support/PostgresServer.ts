@@ -71,7 +71,7 @@ const make = Effect.fn("PostgresServer.make")(function*(options: {
       Option.isNone(found)
         ? Effect.void
         : Postmaster.signal(found.value, name).pipe(
-          Effect.andThen(Postmaster.gone(cluster, found.value, "20 seconds")),
+          Effect.andThen(Postmaster.gone(cluster, found.value, "60 seconds")),
           Effect.filterOrElse((gone) => gone, () => Effect.die(new Error(`Postgres survived ${name}`)))
         ))
 

@@ -365,7 +365,7 @@ it.layer(Subject.layerFaulty(), { excludeTestServices: true })("HTTP server, the
             faults.fault = "away"
             return (yield* send("GET", "/stats")).status === 503
           }),
-          "10 seconds"
+          "60 seconds"
         )
         faults.fault = "none"
         yield* eventually("stats again", Effect.map(send("GET", "/stats"), ({ status }) => status === 200))

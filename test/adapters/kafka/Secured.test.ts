@@ -105,7 +105,7 @@ TestServers.describeWithKafka("a Kafka with TLS and logins", () => {
               yield* eventually(
                 `${principal} is in the group`,
                 Effect.map(theWorker.reasons, ({ length }) => length === 0),
-                "30 seconds"
+                "60 seconds"
               )
               const ids: Array<JobId> = []
               yield* eventually(
@@ -178,7 +178,7 @@ TestServers.describeWithKafka("a Kafka with TLS and logins", () => {
           login: login("plain", "ada", guess)
         })
         const ids = yield* submit("fast", 40)
-        yield* eventually("they are done", completed(ids), "10 seconds")
+        yield* eventually("they are done", completed(ids), "60 seconds")
         assert.isTrue(once(ids))
         for (const what of ["publishing to Kafka", "taking deliveries from Kafka"]) {
           yield* eventually(
@@ -186,7 +186,7 @@ TestServers.describeWithKafka("a Kafka with TLS and logins", () => {
             Effect.sync(() =>
               said.some((line) => line.startsWith(what) && line.includes("DEADMAN_KAFKA_SASL_PASSWORD"))
             ),
-            "10 seconds"
+            "60 seconds"
           )
         }
         assert.notInclude(said.join("\n"), guess)
@@ -239,14 +239,14 @@ TestServers.describeWithKafka("a Kafka with TLS and logins", () => {
                     state === "completed" && deliveries === 1
                   )
               ),
-              "15 seconds"
+              "60 seconds"
             )
           })
           const comes = (what: string, state: "up" | "away", degraded: boolean) =>
             Processes.eventually(
               () => `${what}; the server said:\n${server.output().slice(-2_000)}`,
               kafkaIs(state, degraded),
-              "40 seconds"
+              "60 seconds"
             )
           yield* comes("it is in the group", "up", false)
           yield* runs(20)

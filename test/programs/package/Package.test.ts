@@ -348,7 +348,7 @@ describe("the examples", () => {
       })
       const at = `http://127.0.0.1:${port}`
       const ready = Effect.promise(() => fetch(`${at}/ready`).then(({ ok }) => ok, () => false))
-      return Effect.runPromise(eventually("the server is ready", ready, "20 seconds"))
+      return Effect.runPromise(eventually("the server is ready", ready, "60 seconds"))
         .then(() => example("client.ts", { DEADMAN_URL: at }))
         .then((ran) => assert.deepStrictEqual(missing(ran, "1920", "completed", "resubmitted 1"), [], server.output()))
         .then(() => example("client-effect.ts", { DEADMAN_URL: at }))
