@@ -34,7 +34,10 @@ const presenter = Effect.map(TerminalCapabilities.TerminalCapabilities, ({ canCo
           return Console.log(event.version)
         case "InvalidInvocation":
           return Console.error([
-            ...event.errors.map(formatter.formatCliError),
+            // Said twice, once by each part of the library.
+            ...event.errors.map((error) =>
+              formatter.formatCliError(error).replace("Schema validation failed: Expected ", "")
+            ),
             `Usage: ${event.helpDoc.usage}`,
             `More: ${event.commandPath.join(" ")} --help`
           ].join("\n"))

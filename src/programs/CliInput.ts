@@ -58,6 +58,7 @@ export const lengthFlag = (name: string, description: string) =>
     Flag.withMetavar("length"),
     Flag.filterMap(
       (text) => Option.fromNullishOr(Text.lengthOf(text)),
-      (text) => `--${name} must be a length like 10m, 90s or 1h30m, not "${text}"`
+      // Behind `Expected: `.
+      () => "a length like 10m, 90s or 1h30m"
     )
   )

@@ -12,11 +12,12 @@ const instantOf = (text: string): Option.Option<number> => {
   return typeof read === "number" ? Option.some(read) : Option.none()
 }
 
+/** Behind `Expected: `. */
 const notAnInstant = (text: string): string =>
   Text.instantOf(text) === "unzoned"
-    ? `--at needs a zone, as ${text.slice(0, 10)}T08:00:00Z or ${text.slice(0, 10)}T08:00:00+02:00: "${text}" is ` +
-      "another time in each. Or say --in 10m"
-    : `--at must be a time like 2030-01-31T08:00:00Z, not "${text}"`
+    ? `a time with its zone, as ${text.slice(0, 10)}T08:00:00Z or ${text.slice(0, 10)}T08:00:00+02:00, since it is ` +
+      "another one in each; or --in 10m"
+    : "a time like 2030-01-31T08:00:00Z"
 
 export const submit = Command.make(
   "submit",

@@ -134,7 +134,15 @@ it.layer(Server.layer, { excludeTestServices: true, timeout: "2 minutes" })("dea
       assert.strictEqual(east.err, "due at 2999-01-01 00:00:00.000 UTC\n")
       const unzoned = yield* deadman("submit", "cli.none", "--at", "2999-01-01T00:00:00")
       assert.deepStrictEqual([unzoned.code, unzoned.out], [2, ""])
-      assert.include(unzoned.err, "--at needs a zone, as 2999-01-01T08:00:00Z or 2999-01-01T08:00:00+02:00")
+      assert.include(
+        unzoned.err,
+        "Expected: a time with its zone, as 2999-01-01T08:00:00Z or 2999-01-01T08:00:00+02:00"
+      )
+      const said = Effect.map(deadman("list", "--limit", "0"), ({ err }) => err.split("\n")[0])
+      assert.strictEqual(
+        yield* said,
+        "Invalid value for flag --limit: \"0\". Expected: a value between 1 and 10000"
+      )
       const both = ["--at", "2999-01-01T00:00:00Z", "--in", "1h"]
       assert.strictEqual((yield* deadman("submit", "cli.none", ...both)).code, 2)
       const terms = ["submit", "cli.terms", "7", "--unique", "--start-within", "1h", "--retain", "1d", "--json"]
@@ -230,7 +238,7 @@ it.layer(Server.layer, { excludeTestServices: true, timeout: "2 minutes" })("dea
         )
       )
       const ran = yield* deadmanWith(
-        { signal: { name: "SIGINT", when: (out) => out.split("completed").length > 4 } },
+        { signal: { name: "SIGINT", when: (out) => out.split("completed").length > 5 } },
         "tail",
         "--tag",
         "cli-quick",
@@ -246,7 +254,8 @@ it.layer(Server.layer, { excludeTestServices: true, timeout: "2 minutes" })("dea
         assert.strictEqual(finished_at_ms !== null, state === "completed")
         states.set(id, [...states.get(id) ?? [], state])
       }
-      const whole = [...states.values()].filter((all) => all.at(-1) === "completed")
+      // The first of them may have been there before the first look: what became of it since is what is told of it.
+      const whole = [...states.values()].slice(1).filter((all) => all.at(-1) === "completed")
       assert.isAbove(whole.length, 3)
       assert.deepStrictEqual(whole, whole.map(() => ["pending", "running", "completed"]))
     }), 180_000)
