@@ -1,6 +1,6 @@
 /** The fault catalogue, chapter C: what runs under a lease, with the built programs. */
 import { assert, it } from "@effect/vitest"
-import { Effect, Random } from "effect"
+import { Effect, Fiber, Random } from "effect"
 import { heartbeatMs } from "../../src/domain/Watch.ts"
 import * as Processes from "../support/Processes.ts"
 import { layer, sink, Stage } from "./Stage.ts"
@@ -40,6 +40,32 @@ it.layer(layer({ DEADMAN_MAX_LEASE_LOSSES: "100" }), { excludeTestServices: true
           assert.strictEqual(hits.filter(({ delivery }) => delivery === 2).length, pings)
           const [job] = yield* jobs(ids)
           assert.deepInclude(job, { state: 3, deliveries: 2, attempts: 0 })
+        }),
+      180_000
+    )
+
+    it.effect(
+      "22: submits that wait on every connection that they have leave the heartbeats theirs",
+      () =>
+        Effect.gen(function*() {
+          const { clean, ended, jobs, rows, running, server, submit } = yield* Stage
+          const { api } = yield* server({ DEADMAN_WORKER_THREADS: "4", DEADMAN_STORE_POOL: "1" })
+          const ids = yield* submit(api, sleeps(4, 7_000))
+          yield* running(ids)
+          let drawn = 0
+          const parked = () => ({ type: "parked", idempotency_key: `flood-${drawn++}` })
+          const many = Effect.suspend(() => api.send("POST", "/jobs/batch", Array.from({ length: 100 }, parked)))
+          const one = Effect.suspend(() => api.send("POST", "/jobs", parked()))
+          const flood = yield* Effect.forkChild(Effect.forEach(
+            Array.from({ length: 32 }, (_, n) => n % 2 === 0 ? many : one),
+            (send) => Effect.forever(send),
+            { concurrency: "unbounded" }
+          ))
+          yield* rows(`DO $$ BEGIN LOCK TABLE deadman.key IN EXCLUSIVE MODE; PERFORM pg_sleep(5); END $$`)
+          yield* Fiber.interrupt(flood)
+          yield* ended(ids)
+          yield* clean(ids, 1)
+          assert.deepStrictEqual((yield* jobs(ids)).map(({ losses }) => losses), [0, 0, 0, 0])
         }),
       180_000
     )

@@ -6,6 +6,7 @@ import * as SchedulesPostgres from "../../../src/adapters/postgres/SchedulesPost
 import type { ScheduleName } from "../../../src/domain/Schedule.ts"
 import { type FireRequest, Schedules } from "../../../src/ports/Schedules.ts"
 import * as SchedulesContract from "../../contracts/SchedulesContract.ts"
+import * as SchedulesContractSteps from "../../contracts/SchedulesContractSteps.ts"
 import * as Clock from "../../support/Clock.ts"
 import * as Ids from "../../support/Ids.ts"
 import * as Plans from "../../support/Plans.ts"
@@ -66,6 +67,29 @@ it.layer(Layer.provideMerge(stores, Postgres.layer), { timeout: "2 minutes", exc
   "SchedulesPostgres",
   (it) => {
     const fresh = Rows.query(`DELETE FROM deadman.schedule`)
+
+    it.effect("what was booked by a clock that was ahead stays booked, until the schedule is deleted and put anew", () =>
+      Effect.gen(function*() {
+        yield* fresh
+        const schedules = yield* Schedules
+        const { wanted } = yield* SchedulesContractSteps.put({ timing: { everyMs: 60_000 } })
+        yield* Rows.query(
+          `UPDATE deadman.schedule SET last_fire_ms = next_fire_ms + 28800000, next_fire_ms = next_fire_ms + 28860000`
+        )
+        const hours = Effect.gen(function*() {
+          const { nowMs } = yield* schedules.due(1)
+          const found = yield* schedules.get(wanted.name)
+          return Math.floor(((found?.nextFireMs ?? Infinity) - nowMs) / 3_600_000)
+        })
+        // Its ticks until then are fired: no tick makes a second job.
+        yield* schedules.pause(wanted.name)
+        yield* schedules.resume(wanted.name)
+        yield* schedules.put(wanted)
+        assert.strictEqual(yield* hours, 8)
+        yield* schedules.remove(wanted.name)
+        yield* schedules.put(wanted)
+        assert.strictEqual(yield* hours, 0)
+      }))
 
     it.effect("hundreds that are due are fired by two statements, and a route that is missing is made", () =>
       Effect.gen(function*() {
