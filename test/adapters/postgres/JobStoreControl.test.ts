@@ -1,8 +1,9 @@
 import { assert, it } from "@effect/vitest"
-import { Clock, Effect, Layer, Queue, Redacted } from "effect"
+import { Clock, Effect, Fiber, Layer, Queue, Redacted } from "effect"
 import * as DatabaseLanes from "../../../src/adapters/postgres/Database.ts"
 import * as JobStorePostgres from "../../../src/adapters/postgres/JobStorePostgres.ts"
 import { JobStore } from "../../../src/ports/JobStore.ts"
+import { eventually } from "../../support/Eventually.ts"
 import * as Ids from "../../support/Ids.ts"
 import * as Postgres from "../../support/Postgres.ts"
 import * as Rows from "../../support/Rows.ts"
@@ -123,6 +124,48 @@ it.layer(layerWith(false), { excludeTestServices: true, timeout: "2 minutes" })(
         const [job] = yield* store.get([claim.id])
         assert.strictEqual(job?.state === "dead" ? job.reason : job?.state, "cancelled")
       }
+      assert.deepStrictEqual(yield* Rows.untallied, [])
+    }))
+
+  it.effect("a cancel behind whose back the job was claimed anew cuts off the claim that is there then", () =>
+    Effect.gen(function*() {
+      const store = yield* JobStore
+      const database = yield* DatabaseLanes.Database
+      const { id, lease } = yield* Rows.freshClaim
+      const next = Ids.leaseId()
+      yield* Rows.leases([next], 5_000, [id])
+      const cancelling = yield* database.transaction("handler", (session) =>
+        Effect.gen(function*() {
+          // What a reclaim and the next claim leave behind, at once.
+          yield* session.query(`DELETE FROM deadman.lease WHERE id = $1::uuid`, [lease])
+          yield* session.query(
+            `UPDATE deadman.job SET epoch = 2, deliveries = 2, lease = $2::uuid, lost_epochs = '{1}' WHERE id = $1::uuid`,
+            [id, next]
+          )
+          const cancelling = yield* Effect.forkDetach(store.cancel(id))
+          yield* eventually(
+            "the cancel waits for the lease that it saw",
+            Effect.map(
+              database.query<{ readonly n: number }>(
+                "read",
+                `SELECT count(*)::int AS n FROM pg_stat_activity
+                 WHERE wait_event_type = 'Lock' AND datname = current_database()`
+              ),
+              ([row]) => row?.n === 1
+            )
+          )
+          return cancelling
+        }))
+      const cancelled = yield* Fiber.join(cancelling)
+      assert.deepStrictEqual(cancelled._tag === "Cancelled" ? cancelled.cutOff : cancelled, { lease: next, epoch: 2 })
+      assert.deepStrictEqual(
+        yield* Rows.query(
+          `SELECT revoked -> 0 ->> 'id' AS id, (revoked -> 0 -> 'epoch')::int AS epoch FROM deadman.lease
+           WHERE id = $1::uuid`,
+          [next]
+        ),
+        [{ id, epoch: 2 }]
+      )
       assert.deepStrictEqual(yield* Rows.untallied, [])
     }))
 })
