@@ -177,6 +177,27 @@ describe("Heartbeat", () => {
       assert.deepStrictEqual((yield* world.store.look).leases, [])
     }))
 
+  it.effect("the lease of a job that was taken away is renewed no more, also while its handler has not ended", () =>
+    Effect.gen(function*() {
+      const world = yield* make()
+      const id = yield* world.submit("deaf")
+      yield* world.start({ deaf: () => new Promise(() => {}) })
+      yield* pass(2_500)
+      const cancelled = yield* world.store.cancel(id)
+      assert.isTrue(cancelled._tag === "Cancelled" && cancelled.cutOff !== null)
+      if (cancelled._tag === "Cancelled" && cancelled.cutOff !== null) {
+        yield* world.transport.wake([{ _tag: "Revoked", id, ...cancelled.cutOff }])
+      }
+      yield* settle
+      const renewals = () => world.calls.filter(({ operation }) => operation === "renew").length
+      const before = renewals()
+      // One heartbeat, and not yet a second since the interruption.
+      yield* pass(900)
+      assert.strictEqual(renewals(), before)
+      yield* pass(5_000)
+      assert.strictEqual(settles(world).length, 0)
+    }))
+
   it.effect("a job that is cancelled is interrupted with the next heartbeat where no wake arrives", () =>
     Effect.gen(function*() {
       const { id, seen, world } = yield* holding()
