@@ -1,0 +1,21 @@
+import { assert, it } from "@effect/vitest"
+import { Effect } from "effect"
+import * as Trouble from "../../../src/adapters/kafka/Trouble.ts"
+
+it.effect("who is refused tries again less and less often, who finds nobody soon, and both begin anew when it is over", () =>
+  Effect.gen(function*() {
+    const trouble = Trouble.make("asking", "others are asked")
+    const after = Effect.fnUntraced(function*(failures: number, refused: boolean) {
+      const pauses: Array<number> = []
+      for (let n = 0; n < failures; n++) {
+        yield* trouble.failed("because", refused)
+        pauses.push(trouble.pauseMs())
+      }
+      yield* trouble.over
+      return pauses
+    })
+    assert.deepStrictEqual(yield* after(6, false), [200, 400, 800, 1_000, 1_000, 1_000])
+    assert.deepStrictEqual(yield* after(8, true), [200, 400, 800, 1_600, 3_200, 6_400, 10_000, 10_000])
+    yield* after(20, true)
+    assert.strictEqual((yield* after(1, true))[0], 200)
+  }))
