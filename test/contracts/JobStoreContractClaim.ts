@@ -1,5 +1,5 @@
 /** Laws of `JobStore`: what a claim takes, and in which order. */
-import { assert } from "@effect/vitest"
+import { assert, describe } from "@effect/vitest"
 import { Effect } from "effect"
 import { JobType } from "../../src/domain/Job.ts"
 import type { JobId } from "../../src/domain/JobId.ts"
@@ -7,7 +7,11 @@ import { JobStore } from "../../src/ports/JobStore.ts"
 import * as Jobs from "../support/Jobs.ts"
 import * as Steps from "./JobStoreContractSteps.ts"
 
-export const claimLaws: Steps.Laws = (it, pass) => {
+/** `limit`: what is asked for where a law does not say. Few are taken by another statement than many. */
+const lawsOf = (limit: number): Steps.Laws => (it, pass) => {
+  const take: typeof Steps.take = (job, change) => Steps.take(job, { limit, ...change })
+  const request: typeof Steps.request = (job, change) => Steps.request(job, { limit, ...change })
+
   it.effect("3: a claim carries what is needed to run the job, and shows on it", () =>
     Effect.gen(function*() {
       const store = yield* JobStore
@@ -19,7 +23,7 @@ export const claimLaws: Steps.Laws = (it, pass) => {
       })
       const before = yield* store.now
 
-      const claimed = yield* Steps.take(job, { worker: "grace" })
+      const claimed = yield* take(job, { worker: "grace" })
 
       assert.deepStrictEqual(claimed, [{
         id: job.id,
@@ -60,8 +64,8 @@ export const claimLaws: Steps.Laws = (it, pass) => {
       const job = yield* Steps.submitted()
       yield* Steps.held(pass, job)
 
-      assert.lengthOf(yield* Steps.take(job), 0)
-      const byId = yield* store.claimIds({ ...(yield* Steps.request(job)), ids: [job.id] })
+      assert.lengthOf(yield* take(job), 0)
+      const byId = yield* store.claimIds({ ...(yield* request(job)), ids: [job.id] })
       assert.deepStrictEqual(byId, { claimed: [], notYetDue: [], inOrder: [], left: [] })
     }))
 
@@ -71,14 +75,14 @@ export const claimLaws: Steps.Laws = (it, pass) => {
 
       const claims = yield* Effect.forEach(
         Array.from({ length: 10 }),
-        (_, index) => Steps.take(jobs[0]!, { limit: 9, worker: `w${index}` }),
+        (_, index) => take(jobs[0]!, { limit: 9, worker: `w${index}` }),
         { concurrency: "unbounded" }
       )
 
       const taken = claims.flat()
       assert.strictEqual(new Set(Steps.idsOf(taken)).size, taken.length)
       assert.isTrue(claims.every((claim) => claim.length <= 9))
-      const rest = yield* Steps.take(jobs[0]!)
+      const rest = yield* take(jobs[0]!)
       assert.deepStrictEqual(Steps.sortedIds([...taken, ...rest]), jobs.map(({ id }) => id).toSorted())
       assert.isTrue([...taken, ...rest].every(({ epoch }) => epoch === 1))
     }))
@@ -93,7 +97,7 @@ export const claimLaws: Steps.Laws = (it, pass) => {
         Array.from({ length: 6 }),
         (_, index) =>
           Effect.flatMap(
-            Steps.request(jobs[0]!),
+            request(jobs[0]!),
             (request) => store.claimIds({ ...request, ids: index % 2 === 0 ? ids : ids.toReversed() })
           ),
         { concurrency: "unbounded" }
@@ -111,8 +115,8 @@ export const claimLaws: Steps.Laws = (it, pass) => {
         yield* pass(10)
       }
 
-      const first = yield* Steps.take({ type }, { limit: 2 })
-      const rest = yield* Steps.take({ type }, { limit: 10 })
+      const first = yield* take({ type }, { limit: 2 })
+      const rest = yield* take({ type }, { limit: 10 })
 
       assert.deepStrictEqual([...Steps.idsOf(first), ...Steps.idsOf(rest)], order)
     }))
@@ -128,21 +132,50 @@ export const claimLaws: Steps.Laws = (it, pass) => {
         ))
       const byPriority = jobs.toSorted((a, b) => b.priority - a.priority).map(({ id }) => id)
 
-      const first = yield* Steps.take(jobs[0]!, { types, limit: 1 })
-      const next = yield* Steps.take(jobs[0]!, { types, limit: 3 })
-      const last = yield* Steps.take(jobs[0]!, { types })
+      const first = yield* take(jobs[0]!, { types, limit: 1 })
+      const next = yield* take(jobs[0]!, { types, limit: 3 })
+      const last = yield* take(jobs[0]!, { types })
 
+      assert.lengthOf(first, 1)
       assert.deepStrictEqual(Steps.idsOf([...first, ...next, ...last]), byPriority)
+    }))
+
+  it.effect("3: what one claim brings is in the order in which it is to start", () =>
+    Effect.gen(function*() {
+      const type = yield* Jobs.freshType
+      const jobs = yield* Effect.forEach([0, -5, 40, 3], (priority) =>
+        Effect.flatMap(Jobs.freshQueue, (queue) => Steps.submitted({ type, queue, priority })))
+
+      assert.deepStrictEqual(
+        Steps.idsOf(yield* take({ type })),
+        jobs.toSorted((a, b) =>
+          b.priority - a.priority
+        ).map(({ id }) => id)
+      )
+    }))
+
+  it.effect("3: a claim that is sent twice takes nothing the second time", () =>
+    Effect.gen(function*() {
+      const store = yield* JobStore
+      const type = yield* Jobs.freshType
+      const jobs = [yield* Steps.submitted({ type }), yield* Steps.submitted({ type })]
+      const asked = yield* request({ type })
+      assert.lengthOf(yield* store.claim(asked), 2)
+      const later = yield* Steps.submitted({ type })
+
+      assert.deepStrictEqual(yield* store.claim(asked), [])
+      assert.deepStrictEqual(Steps.idsOf(yield* take({ type })), [later.id])
+      assert.deepStrictEqual(Steps.idsOf((yield* store.recall(asked.lease)).jobs), jobs.map(({ id }) => id))
     }))
 
   it.effect("3: a claim takes at most its limit", () =>
     Effect.gen(function*() {
       const jobs = yield* Steps.submittedAll(7)
 
-      assert.lengthOf(yield* Steps.take(jobs[0]!, { limit: 3 }), 3)
-      assert.lengthOf(yield* Steps.take(jobs[0]!, { limit: 3 }), 3)
-      assert.lengthOf(yield* Steps.take(jobs[0]!, { limit: 3 }), 1)
-      assert.lengthOf(yield* Steps.take(jobs[0]!, { limit: 3 }), 0)
+      assert.lengthOf(yield* take(jobs[0]!, { limit: 3 }), 3)
+      assert.lengthOf(yield* take(jobs[0]!, { limit: 3 }), 3)
+      assert.lengthOf(yield* take(jobs[0]!, { limit: 3 }), 1)
+      assert.lengthOf(yield* take(jobs[0]!, { limit: 3 }), 0)
     }))
 
   it.effect("3: a claim by ids takes at most its limit, and what is left stays ready", () =>
@@ -151,10 +184,10 @@ export const claimLaws: Steps.Laws = (it, pass) => {
       const jobs = yield* Steps.submittedAll(5)
       const ids = jobs.map(({ id }) => id)
 
-      const { claimed } = yield* store.claimIds({ ...(yield* Steps.request(jobs[0]!, { limit: 2 })), ids })
+      const { claimed } = yield* store.claimIds({ ...(yield* request(jobs[0]!, { limit: 2 })), ids })
 
       assert.lengthOf(claimed, 2)
-      assert.lengthOf(yield* Steps.take(jobs[0]!), 3)
+      assert.lengthOf(yield* take(jobs[0]!), 3)
     }))
 
   it.effect("3: a claim by more ids than there is room for says what is left, and asking for that comes to an end", () =>
@@ -168,7 +201,7 @@ export const claimLaws: Steps.Laws = (it, pass) => {
       const ids = [over.id, later.id, yield* Jobs.freshId, ...jobs.map(({ id }) => id)]
       const ask = (asked: ReadonlyArray<JobId>, limit = 3, types = [type]) =>
         Effect.flatMap(
-          Steps.request({ type }, { limit, types }),
+          request({ type }, { limit, types }),
           (request) => store.claimIds({ ...request, ids: asked })
         )
 
@@ -195,15 +228,15 @@ export const claimLaws: Steps.Laws = (it, pass) => {
       const payload = JSON.stringify("x".repeat(10_000))
       const jobs = yield* Steps.submittedAll(6, { payload })
 
-      const two = yield* Steps.take(jobs[0]!, { bytes: 25_000 })
-      const one = yield* Steps.take(jobs[0]!, { bytes: 10 })
+      const two = yield* take(jobs[0]!, { bytes: 25_000 })
+      const one = yield* take(jobs[0]!, { bytes: 10 })
       const ids = jobs.map(({ id }) => id)
-      const byIds = yield* store.claimIds({ ...(yield* Steps.request(jobs[0]!, { bytes: 25_000 })), ids })
+      const byIds = yield* store.claimIds({ ...(yield* request(jobs[0]!, { bytes: 25_000 })), ids })
 
       assert.lengthOf(two, 2)
       assert.lengthOf(one, 1)
       assert.lengthOf(byIds.claimed, 2)
-      assert.lengthOf(yield* Steps.take(jobs[0]!), 1)
+      assert.lengthOf(yield* take(jobs[0]!), 1)
     }))
 
   it.effect("3: a claim takes the asked types from the asked queues and no others", () =>
@@ -216,14 +249,14 @@ export const claimLaws: Steps.Laws = (it, pass) => {
       const other = yield* Steps.submitted({ queue: a })
       const ids = [inA.id, inB.id, other.id]
 
-      assert.lengthOf(yield* Steps.take({ type: yield* Jobs.freshType }), 0)
-      assert.lengthOf(yield* Steps.take({ type }, { types: [] }), 0)
-      assert.lengthOf(yield* Steps.take({ type }, { queues: [yield* Jobs.freshQueue] }), 0)
-      assert.lengthOf(yield* Steps.take({ type }, { types: [JobType.make("never-seen")], queues: [a] }), 0)
-      const byIds = yield* store.claimIds({ ...(yield* Steps.request({ type }, { queues: [b] })), ids })
+      assert.lengthOf(yield* take({ type: yield* Jobs.freshType }), 0)
+      assert.lengthOf(yield* take({ type }, { types: [] }), 0)
+      assert.lengthOf(yield* take({ type }, { queues: [yield* Jobs.freshQueue] }), 0)
+      assert.lengthOf(yield* take({ type }, { types: [JobType.make("never-seen")], queues: [a] }), 0)
+      const byIds = yield* store.claimIds({ ...(yield* request({ type }, { queues: [b] })), ids })
       assert.deepStrictEqual(Steps.idsOf(byIds.claimed), [inB.id])
-      assert.deepStrictEqual(Steps.idsOf(yield* Steps.take({ type }, { queues: [a, b] })), [inA.id])
-      assert.deepStrictEqual(Steps.idsOf(yield* Steps.take(other)), [other.id])
+      assert.deepStrictEqual(Steps.idsOf(yield* take({ type }, { queues: [a, b] })), [inA.id])
+      assert.deepStrictEqual(Steps.idsOf(yield* take(other)), [other.id])
     }))
 
   it.effect("3: a job that is not due is not ready", () =>
@@ -234,8 +267,8 @@ export const claimLaws: Steps.Laws = (it, pass) => {
       yield* store.promote(1_000)
       yield* store.promoteIds([far.id])
 
-      assert.lengthOf(yield* Steps.take(far), 0)
-      const early = yield* store.claimIds({ ...(yield* Steps.request(far)), ids: [far.id] })
+      assert.lengthOf(yield* take(far), 0)
+      const early = yield* store.claimIds({ ...(yield* request(far)), ids: [far.id] })
       assert.deepStrictEqual(early, { claimed: [], notYetDue: [{ id: far.id, runAtMs }], inOrder: [], left: [] })
     }))
 
@@ -263,7 +296,7 @@ export const claimLaws: Steps.Laws = (it, pass) => {
       const unknown = yield* Jobs.freshId
       const ids = [unknown, running.id, completed.id, ready.id, cancelled.id, ready.id]
 
-      const answer = yield* store.claimIds({ ...(yield* Steps.request({ type })), ids })
+      const answer = yield* store.claimIds({ ...(yield* request({ type })), ids })
 
       assert.deepStrictEqual(Steps.idsOf(answer.claimed), [ready.id])
       assert.deepStrictEqual(answer.notYetDue, [])
@@ -273,9 +306,9 @@ export const claimLaws: Steps.Laws = (it, pass) => {
     Effect.gen(function*() {
       const job = yield* Steps.submitted()
 
-      assert.lengthOf(yield* Steps.take(job, { readyForMs: 600_000 }), 0)
+      assert.lengthOf(yield* take(job, { readyForMs: 600_000 }), 0)
       yield* pass(40)
-      assert.deepStrictEqual(Steps.idsOf(yield* Steps.take(job, { readyForMs: 20 })), [job.id])
+      assert.deepStrictEqual(Steps.idsOf(yield* take(job, { readyForMs: 20 })), [job.id])
     }))
 
   it.effect("5: a job with two losses is claimed alone, and only into a free slot", () =>
@@ -288,11 +321,11 @@ export const claimLaws: Steps.Laws = (it, pass) => {
       const store = yield* JobStore
       yield* store.promoteIds([suspect.id])
 
-      const full = yield* Steps.take({ type }, { freeSlots: 0, limit: 2 })
+      const full = yield* take({ type }, { freeSlots: 0, limit: 2 })
       assert.lengthOf(full, 2)
       assert.notInclude(Steps.idsOf(full), suspect.id)
 
-      const free = [yield* Steps.take({ type }, { freeSlots: 1 }), yield* Steps.take({ type }, { freeSlots: 1 })]
+      const free = [yield* take({ type }, { freeSlots: 1 }), yield* take({ type }, { freeSlots: 1 })]
       assert.deepStrictEqual(
         Steps.sortedIds(free.flat().concat(full)),
         [suspect, ...others].map(({ id }) => id).toSorted()
@@ -300,6 +333,22 @@ export const claimLaws: Steps.Laws = (it, pass) => {
       for (const claim of free) {
         assert.isTrue(claim.length === 1 || !Steps.idsOf(claim).includes(suspect.id), "claimed together with others")
       }
+    }))
+
+  it.effect("5: a job with two losses is claimed alone where all that is ready would be taken", () =>
+    Effect.gen(function*() {
+      const store = yield* JobStore
+      const type = yield* Jobs.freshType
+      const suspect = yield* Steps.submitted({ type })
+      yield* Steps.lost(pass, suspect, 2)
+      yield* pass(2_000)
+      yield* store.promoteIds([suspect.id])
+      const others = yield* Steps.submittedAll(2, { type })
+
+      const claims = [yield* take({ type }), yield* take({ type })]
+      assert.deepStrictEqual(claims.map((claim) => claim.length).toSorted(), [1, 2])
+      assert.deepStrictEqual(Steps.sortedIds(claims.flat()), [suspect, ...others].map(({ id }) => id).toSorted())
+      assert.isTrue(claims.some((claim) => claim.length === 1 && claim[0]?.id === suspect.id))
     }))
 
   it.effect("5: a claim by ids takes a job with two losses alone, and only into a free slot", () =>
@@ -313,10 +362,10 @@ export const claimLaws: Steps.Laws = (it, pass) => {
       yield* pass(2_000)
       yield* store.promoteIds([suspect.id])
 
-      const full = yield* store.claimIds({ ...(yield* Steps.request({ type }, { freeSlots: 0 })), ids: [suspect.id] })
+      const full = yield* store.claimIds({ ...(yield* request({ type }, { freeSlots: 0 })), ids: [suspect.id] })
       const free = [
-        yield* store.claimIds({ ...(yield* Steps.request({ type })), ids }),
-        yield* store.claimIds({ ...(yield* Steps.request({ type })), ids })
+        yield* store.claimIds({ ...(yield* request({ type })), ids }),
+        yield* store.claimIds({ ...(yield* request({ type })), ids })
       ].map(({ claimed }) => claimed)
 
       assert.lengthOf(full.claimed, 0)
@@ -334,12 +383,12 @@ export const claimLaws: Steps.Laws = (it, pass) => {
       yield* pass(4_000)
       yield* store.promoteIds([accused.id])
       const other = yield* Steps.submitted({ type })
-      const below = yield* Steps.request({ type }, { lossesBelow: 3 })
+      const below = yield* request({ type }, { lossesBelow: 3 })
 
       const left = yield* store.claimIds({ ...below, ids: [accused.id] })
       assert.lengthOf(left.claimed, 0)
-      assert.deepStrictEqual(Steps.idsOf(yield* Steps.take({ type }, { lossesBelow: 3 })), [other.id])
-      assert.deepStrictEqual(Steps.idsOf(yield* Steps.take({ type }, { lossesBelow: 4 })), [accused.id])
+      assert.deepStrictEqual(Steps.idsOf(yield* take({ type }, { lossesBelow: 3 })), [other.id])
+      assert.deepStrictEqual(Steps.idsOf(yield* take({ type }, { lossesBelow: 4 })), [accused.id])
     }))
 
   it.effect("5: a job with one loss is claimed like any other", () =>
@@ -352,6 +401,14 @@ export const claimLaws: Steps.Laws = (it, pass) => {
       yield* pass(300)
       yield* store.promoteIds([once.id])
 
-      assert.lengthOf(yield* Steps.take({ type }, { freeSlots: 0 }), 3)
+      assert.lengthOf(yield* take({ type }, { freeSlots: 0 }), 3)
     }))
+}
+
+export const claimLaws: Steps.Laws = (it, pass) => {
+  for (const limit of [60, 100]) {
+    describe(`claims of ${limit} at most`, () => {
+      lawsOf(limit)(it, pass)
+    })
+  }
 }

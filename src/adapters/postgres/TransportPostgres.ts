@@ -37,7 +37,7 @@ const firstWaitMs = 3_000
 const backoffMinMs = 50
 const backoffMaxMs = 2_000
 
-/** The counter of `programs/Meters.ts`, which an adapter cannot import: metrics are one by their name. */
+/** The counter of `programs/process/Meters.ts`, which an adapter cannot import: metrics are one by their name. */
 const garbage = Metric.counter("deadman_garbage_messages_total", {
   description: "Transport messages that could not be read and were skipped",
   incremental: true

@@ -32,6 +32,8 @@ export const batchesWaitingMax = 16
 
 /** What is under way when the process stops has its own deadline; this is for a store that forgot about it. */
 const closeMs = deadlineMs + 1_000
+/** Jobs that are read at once for answers that show them: each brings its payload and its result along. */
+const readMax = 50
 const rowOverheadBytes = 400
 const tick = "100 millis"
 
@@ -108,12 +110,10 @@ const make = Effect.gen(function*() {
 
   /** The jobs behind replays, or `null` if the store did not say. */
   const jobsOf = (ids: ReadonlyArray<JobId>) =>
-    ids.length === 0
-      ? Effect.succeed(new Map<JobId, Job>())
-      : store.get([...new Set(ids)]).pipe(
-        Effect.map((jobs): Map<JobId, Job> | null => new Map(jobs.map((job) => [job.id, job]))),
-        Effect.catch(() => Effect.succeed(null))
-      )
+    store.get([...new Set(ids)]).pipe(
+      Effect.map((jobs): Map<JobId, Job> | null => new Map(jobs.map((job) => [job.id, job]))),
+      Effect.catch(() => Effect.succeed(null))
+    )
 
   const stored = (entries: ReadonlyArray<Lane.Entry>, answers: ReadonlyArray<Submitted>) =>
     entries.flatMap(({ job }, index) => {
@@ -178,28 +178,32 @@ const make = Effect.gen(function*() {
         again.push(entry)
       }
     }
-    const replayed = Array.from(answers.values()).flatMap((said) => said._tag === "Replayed" ? [said.id] : [])
-    const skipped = Array.from(answers.values()).flatMap((said) => said._tag === "Skipped" ? [said.id] : [])
+    const shown = Array.from(answers).flatMap(([entry, said]) =>
+      said._tag === "Replayed" || said._tag === "Skipped" ? [{ entry, said }] : []
+    )
     const created = answer.answers.filter((said) => said._tag === "Created").length
     yield* Meters.add("submitted", created)
-    yield* Meters.add("replayed", replayed.length)
+    yield* Meters.add("replayed", shown.filter(({ said }) => said._tag === "Replayed").length)
     // Nobody who created a job waits for the reading of somebody else's.
     for (const [entry, said] of answers) {
       if (said._tag !== "Replayed" && said._tag !== "Skipped") {
         Lane.answerOnce(entry, said)
       }
     }
-    const jobs = yield* jobsOf([...replayed, ...skipped])
-    for (const [entry, said] of answers) {
-      if (said._tag === "Replayed") {
+    for (let at = 0; at < shown.length; at += readMax) {
+      const some = shown.slice(at, at + readMax)
+      const jobs = yield* jobsOf(some.map(({ said }) => said.id))
+      for (const { entry, said } of some) {
+        const job = jobs?.get(said.id)
         Lane.answerOnce(
           entry,
-          jobs === null ? unavailable("store") : { _tag: "Replayed", id: said.id, job: jobs.get(said.id) ?? null }
+          said._tag === "Replayed" && jobs !== null
+            ? { _tag: "Replayed", id: said.id, job: job ?? null }
+            // Pruned between the two statements: asked again, nothing is in the way.
+            : said._tag === "Skipped" && job !== undefined
+            ? { _tag: "Skipped", id: said.id, job }
+            : unavailable("store")
         )
-      } else if (said._tag === "Skipped") {
-        // Pruned between the two statements: asked again, nothing is in the way.
-        const job = jobs?.get(said.id)
-        Lane.answerOnce(entry, job === undefined ? unavailable("store") : { _tag: "Skipped", id: said.id, job })
       }
     }
     return again

@@ -59,10 +59,14 @@ const lookUpMs = 1_000
 const idleMs = 5_000
 
 export interface ClaimLoop {
-  /** Something became ready: claim at once. */
+  /** Something became ready: claim in the next turn of the event loop. */
   readonly wake: () => void
-  /** Something may have changed about the room. */
+  /** The same, at once: for a caller that is in the middle of nothing. */
+  readonly wakeNow: () => void
+  /** Something came to be claimed. */
   readonly look: () => void
+  /** There may be more room. */
+  readonly freed: () => void
   /** Wakes do not arrive: the next look is not as far away as if they did. */
   readonly unhinted: () => void
   /** No further claims. The one under way ends by itself. */
@@ -107,6 +111,8 @@ export const make = (options: {
   let woken = true
   /** The last claim took all that it asked for: there is probably more. */
   let hungry = false
+  /** What keeps it from claiming is want of room. */
+  let cramped = false
   /** The last one in order brought so many that the next may bring more than a few. */
   let many = false
   let lastClaimMs = Number.NEGATIVE_INFINITY
@@ -290,11 +296,13 @@ export const make = (options: {
   const round = Effect.gen(function*() {
     const room = slots.room()
     const atMs = now()
+    cramped = false
     if (!limits.known()) {
       // Nobody could say how much of a queue is too much.
       return lookUpMs
     }
     if (room.want === 0 || options.full()) {
+      cramped = true
       yield* options.loop.beat
       return lookUpMs
     }
@@ -310,6 +318,7 @@ export const make = (options: {
       return 0
     }
     if (busy && !enough) {
+      cramped = true
       return trickleMs
     }
     if (woken || hungry) {
@@ -332,7 +341,16 @@ export const make = (options: {
       woken = true
       look.notify()
     },
+    wakeNow: () => {
+      woken = true
+      look.notifyNow()
+    },
     look: look.notify,
+    freed: () => {
+      if (cramped) {
+        look.notify()
+      }
+    },
     unhinted: () => {
       nextPollMs = Math.min(nextPollMs, now() + pollMs)
       look.notify()

@@ -59,9 +59,10 @@ export const make = (options: {
     return made
   }
 
+  /** What is there now, and not what comes meanwhile: that has another second. Whether the store took it. */
   const send = Effect.gen(function*() {
-    while (gathered.size > 0) {
-      const batch = Array.from(gathered.values()).slice(0, batchMax)
+    for (let left = gathered.size; left > 0; left -= batchMax) {
+      const batch = Array.from(gathered.values()).slice(0, Math.min(left, batchMax))
       for (const { claim } of batch) {
         gathered.delete(claim)
       }
@@ -86,7 +87,16 @@ export const make = (options: {
           newer.lines = [...old.lines, ...newer.lines].slice(-Bounds.attemptLinesMax)
         }
       }
-      return
+      return false
+    }
+    return true
+  })
+
+  const sendAll = Effect.gen(function*() {
+    while (gathered.size > 0) {
+      if (!(yield* send)) {
+        return
+      }
     }
   })
 
@@ -106,7 +116,7 @@ export const make = (options: {
         }
       }
     },
-    flush: (ms) => Effect.asVoid(Effect.timeoutOption(send, ms)),
+    flush: (ms) => Effect.asVoid(Effect.timeoutOption(sendAll, ms)),
     run: Effect.gen(function*() {
       while (true) {
         if (gathered.size === 0) {

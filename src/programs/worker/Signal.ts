@@ -9,6 +9,8 @@ import { Effect, type Fiber, type Scheduler } from "effect"
 
 export interface Signal {
   readonly notify: () => void
+  /** The same, but who waits goes on at once: for a caller that is in the middle of nothing. */
+  readonly notifyNow: () => void
   /** Until it was said since the last wait ended, or for `ms` at most. One waiter at a time. */
   readonly wait: (ms: number) => Effect.Effect<void>
 }
@@ -37,6 +39,10 @@ export const make = (): Signal => {
       }
       said = true
       turns?.scheduleTask(open, 0)
+    },
+    notifyNow: () => {
+      said = true
+      open()
     },
     wait: (ms) =>
       Effect.withFiber((fiber) => {

@@ -53,8 +53,6 @@ export interface Slots {
   readonly active: () => Iterable<HeldJob>
   /** Hands back what waits and may not start within the limit of its queue. */
   readonly trim: () => void
-  /** Said after a slice, when there may be room. */
-  readonly freed: Signal.Signal
   /** Said when nothing waits or runs any more. */
   readonly idle: Signal.Signal
   /** Starts what waits. Ends only by interruption. */
@@ -72,6 +70,8 @@ export const make = (options: {
   readonly now: () => number
   readonly settle: (held: HeldJob, outcome: Outcome) => void
   readonly forget: (held: HeldJob) => void
+  /** There may be more room. */
+  readonly freed: () => void
   /** A lease was found past its length. */
   readonly expire: (lease: HeldLease) => void
   /** From how many losses on a job is on trial. */
@@ -84,12 +84,11 @@ export const make = (options: {
   readonly onLeft: (held: HeldJob) => void
   readonly onRunaways: (count: number, held: HeldJob | null) => void
 }): Slots => {
-  const { forget, handlers, now, settle } = options
+  const { forget, freed, handlers, now, settle } = options
   const waiting = new Set<HeldJob>()
   const accused = new Set<HeldJob>()
   const urgent = new Set<HeldJob>()
   const work = Signal.make()
-  const freed = Signal.make()
   const idle = Signal.make()
   const offered = Signal.make()
   let closed = false
@@ -201,10 +200,10 @@ export const make = (options: {
     if (filling) {
       return
     }
-    if (waiting.size === 0 || now() - begunMs >= sliceMs || fill()) {
+    if (waiting.size > 0 && (now() - begunMs >= sliceMs || fill())) {
       work.notify()
     } else {
-      freed.notify()
+      freed()
     }
   }
 
@@ -254,8 +253,16 @@ export const make = (options: {
       }
       // Where a limit has changed while the claim was under way.
       trim()
-      work.notify()
-      offered.notify()
+      // At once where nothing is being started: for one job that somebody waits for, a turn of its own is long.
+      if (filling || slice()) {
+        work.notify()
+      } else {
+        freed()
+        idleIfEmpty()
+      }
+      if (waiting.size > 0) {
+        offered.notify()
+      }
     },
     close: () => {
       closed = true
@@ -292,16 +299,15 @@ export const make = (options: {
     runningTypes: () => Array.from(new Set(Array.from(runs.held(), (held) => held.job?.type ?? "unknown"))),
     active: runs.held,
     trim,
-    freed,
     idle,
     pump: Effect.gen(function*() {
       while (true) {
         yield* work.wait(Number.POSITIVE_INFINITY)
         while (slice()) {
-          freed.notify()
+          freed()
           yield* Effect.yieldNow
         }
-        freed.notify()
+        freed()
         idleIfEmpty()
       }
     })

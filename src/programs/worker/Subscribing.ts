@@ -65,7 +65,7 @@ export const make = (options: {
       case "Queues":
         return limits.look()
       case "Ready":
-        return claims.wake()
+        return claims.wakeNow()
     }
   }
 

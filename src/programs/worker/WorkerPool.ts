@@ -106,7 +106,7 @@ const make = Effect.gen(function*() {
     loop: yield* loops.register("settle", loopLimitMs),
     settled: (held) => {
       held.forEach(forget)
-      claims.look()
+      claims.freed()
     }
   })
 
@@ -119,6 +119,10 @@ const make = Effect.gen(function*() {
     notes,
     context,
     now,
+    freed: () => {
+      claims.freed()
+      deliveries.room.notify()
+    },
     settle: (held, outcome) => {
       if (draining && outcome._tag === "Released") {
         handedBack += 1
@@ -287,14 +291,6 @@ const make = Effect.gen(function*() {
     yield* awaitIdle(Runs.graceMs)
     slots.abandonAll()
   }))
-  yield* Effect.forkScoped(
-    Effect.forever(Effect.suspend(() =>
-      Effect.map(slots.freed.wait(Number.POSITIVE_INFINITY), () => {
-        claims.look()
-        deliveries.room.notify()
-      })
-    ))
-  )
 
   return WorkerPool.of({
     name: config.name,

@@ -62,6 +62,7 @@ const act = Effect.fnUntraced(function*(known: Array<JobId>, done: Map<string, n
   } else if (draw < 6) {
     const asked = yield* Steps.request({ type: types[0]! }, { types, limit: 8 })
     const claimed = yield* store.claim(asked)
+    yield* store.claim(asked)
     const fate = yield* Random.nextIntBetween(0, 4)
     if (fate === 0) {
       const lease = (yield* store.look).leases.find((record) => record.lease === asked.lease)

@@ -3,7 +3,7 @@ import { assert, it } from "@effect/vitest"
 import { Clock, Effect, Layer, Queue } from "effect"
 import * as Database from "../../../src/adapters/postgres/Database.ts"
 import * as JobStorePostgres from "../../../src/adapters/postgres/JobStorePostgres.ts"
-import { claim as claimText } from "../../../src/adapters/postgres/store/ClaimSql.ts"
+import { claim as claimText, claimAll as claimAllText } from "../../../src/adapters/postgres/store/ClaimSql.ts"
 import { JobStore } from "../../../src/ports/JobStore.ts"
 import {
   claimOf,
@@ -81,7 +81,7 @@ it.layer(Postgres.layer, { excludeTestServices: true })("JobStorePostgres: where
           Database.Database.of({
             ...database,
             query: (lane, text, params, options) => {
-              if (text === claimText) starts.push(String(params?.[8]))
+              if (text === claimText || text === claimAllText) starts.push(String(params?.[8]))
               return database.query(lane, text, params, options)
             }
           }))

@@ -251,6 +251,37 @@ test("the workers are told after the commit, unless the store has told them", ()
     assert.strictEqual(yield* Queue.size(wakes), 0, "what is not due wakes nobody")
   }))
 
+it.effect("jobs that are shown in answers are read few at a time: each brings its payload and its result", () => {
+  const reads: Array<number> = []
+  const counting = Layer.effect(
+    JobStore,
+    Effect.map(JobStore, (store) =>
+      JobStore.of({
+        ...store,
+        get: (ids) => {
+          reads.push(ids.length)
+          return store.get(ids)
+        }
+      }))
+  ).pipe(Layer.provide(FaultyStore.layer))
+  return Effect.gen(function*() {
+    const drafts = Array.from({ length: 120 }, (_, n) => draft({ key: `k${n}` }))
+    const round = Effect.flatMap(submitted(drafts), (fibers) => Effect.all(fibers.map((fiber) => Fiber.join(fiber))))
+    const ids = (yield* round).flatMap((said) => said._tag === "Created" ? [said.id] : [])
+    const shown = (yield* round).flatMap((said) => said._tag === "Replayed" ? [said.job?.id] : [])
+    assert.deepStrictEqual(shown, ids)
+    assert.strictEqual(reads.reduce((sum, n) => sum + n, 0), 120)
+    assert.isAtMost(Math.max(...reads), 50)
+  }).pipe(
+    Effect.scoped,
+    Effect.provide(
+      GroupCommit.layer.pipe(
+        Layer.provideMerge(Layer.mergeAll(counting, TransportMemory.layer, DelayedJobsMemory.layer))
+      )
+    )
+  )
+})
+
 it.effect("closing waits for what is under way, and refuses what is new", () =>
   Effect.gen(function*() {
     const scope = yield* Scope.make()

@@ -5,13 +5,15 @@
  * somebody's old snapshot keeps them. So while claims come back full, the next begins just below where the last one
  * did. What commits late, or has a higher priority, is found by a walk from the start, at least once a second and
  * after each claim that was not full.
+ *
+ * While they do not come back full, all that is ready is few, and a shorter statement takes it as a whole.
  */
 import { Clock, Effect } from "effect"
 import { suspectLosses } from "../../../domain/Claim.ts"
 import type { Queue } from "../../../domain/Job.ts"
 import type { JobId } from "../../../domain/JobId.ts"
 import { claimedToken, type ClaimRequest, type JobStore } from "../../../ports/JobStore.ts"
-import { type Database, ints, laneFor, long, texts, uuids } from "../Database.ts"
+import { type Database, few, ints, laneFor, long, texts, uuids } from "../Database.ts"
 import * as Sql from "./ClaimSql.ts"
 import { orUnavailable, toClaimedJob } from "./Rows.ts"
 
@@ -26,15 +28,18 @@ const fullWalkEveryNanos = 1_000_000_000n
 /** How many sets of routes a process remembers a start for. */
 const startMax = 64
 
+/** Of sets of routes whose last claim came back full. */
 interface Start {
   readonly rank: string
   readonly walkedNanos: bigint
 }
 
 /** A claim that outlived its lease would run jobs that are lost already. */
-const deadlineMs = (request: ClaimRequest) =>
-  // The glance and what follows it share the time.
-  Math.max(50, Math.min(3_000, Math.floor(request.leaseMs * 0.8)) / (request.glance === true ? 2 : 1))
+const deadlineMs = (request: ClaimRequest) => Math.max(50, Math.min(3_000, Math.floor(request.leaseMs * 0.8)))
+
+/** What is left of that, for one of several statements. */
+const leftMs = (request: ClaimRequest, begunNanos: bigint) =>
+  Effect.map(Clock.monotonicTimeNanos, (nanos) => Math.max(50, deadlineMs(request) - Number(nanos - begunNanos) / 1e6))
 
 const limited = ({ rooms = [] }: ClaimRequest) => rooms.length === 0 ? null : texts(rooms.map(({ queue }) => queue))
 
@@ -67,6 +72,11 @@ const inOrder = (request: ClaimRequest, start: string, rooms: ReadonlyArray<Sql.
 export const make = (db: Database["Service"]): Pick<JobStore["Service"], "claim" | "claimIds" | "recall"> => {
   const starts = new Map<string, Start>()
 
+  const remember = (routes: string, first: { readonly rank: number }, walkedNanos: bigint) => {
+    if (starts.size >= startMax) starts.clear()
+    starts.set(routes, { rank: String(first.rank - graceMs), walkedNanos })
+  }
+
   /** Whether there is anything to claim, or what looks like it. */
   const glance = (request: ClaimRequest) =>
     db.query<Sql.GlancedRow>("quick", Sql.glance, [
@@ -77,41 +87,60 @@ export const make = (db: Database["Service"]): Pick<JobStore["Service"], "claim"
       orUnavailable("claim")
     )
 
-  const byName = (request: ClaimRequest) =>
+  /** All that is ready; `null` and nothing is taken where that is for the longer statement. */
+  const all = (request: ClaimRequest, deadlineMs: number) =>
+    db.query<Sql.AllRow>("quick", Sql.claimAll, [...parameters(request), rankMin], { deadlineMs }).pipe(
+      Effect.map((rows) =>
+        rows[0]?.whole !== true
+          ? null
+          : rows.filter((row) => row.id !== null).sort((a, b) => a.rank - b.rank || (a.id < b.id ? -1 : 1))
+      ),
+      orUnavailable("claim")
+    )
+
+  const byName = (request: ClaimRequest, deadlineMs: number) =>
     db.transaction("hot", (session) =>
       Effect.gen(function*() {
         yield* session.query(Sql.nameLock, [request.worker])
         const rooms = yield* session.query<Sql.RoomRow>(Sql.roomsOf, [request.worker])
         return yield* session.query<Sql.RankedRow>(...inOrder(request, rankMin, rooms))
-      }), { deadlineMs: deadlineMs(request) }).pipe(
+      }), { deadlineMs }).pipe(
         // Claims of one name wait for each other for a moment only, unless a process froze in the middle of one.
         Effect.retry({ times: 4, while: ({ kind }) => kind === "locked" || kind === "deadlock" })
       )
 
   const claim: JobStore["Service"]["claim"] = Effect.fnUntraced(function*(request) {
     if (request.limit <= 0 || request.types.length === 0) return []
+    const begunNanos = yield* Clock.monotonicTimeNanos
     if (request.glance === true && !(yield* glance(request))) return []
     if (request.limitsByName === true) {
-      return (yield* byName(request).pipe(orUnavailable("claim"))).map(toClaimedJob)
+      const rows = yield* byName(request, yield* leftMs(request, begunNanos)).pipe(orUnavailable("claim"))
+      return rows.map(toClaimedJob)
     }
     const routes = `${request.types.join(" ")}|${request.queues?.join(" ") ?? "*"}`
-    const nanos = yield* Clock.monotonicTimeNanos
     const rooms = request.rooms ?? []
     // The safety nets look for what others overlooked, so they always walk from the start; and where queues have a
     // limit, what was passed over for want of room is below what was taken.
     const walks = request.readyForMs !== undefined || rooms.length > 0
     const known = walks ? undefined : starts.get(routes)
+    if (!walks && known === undefined && request.limit <= few) {
+      const rows = yield* all(request, yield* leftMs(request, begunNanos))
+      if (rows !== null) {
+        if (rows.length >= request.limit) remember(routes, rows[0]!, begunNanos)
+        return rows.map(toClaimedJob)
+      }
+    }
+    const nanos = yield* Clock.monotonicTimeNanos
     const start = known !== undefined && nanos - known.walkedNanos < fullWalkEveryNanos ? known : null
     const rows = yield* db.query<Sql.RankedRow>(
       laneFor(request.limit),
       ...inOrder(request, start?.rank ?? rankMin, rooms),
-      { deadlineMs: deadlineMs(request) }
+      { deadlineMs: yield* leftMs(request, begunNanos) }
     ).pipe(orUnavailable("claim"))
     const [first] = rows
     if (!walks) {
       if (first !== undefined && rows.length >= request.limit) {
-        if (starts.size >= startMax) starts.clear()
-        starts.set(routes, { rank: String(first.rank - graceMs), walkedNanos: start?.walkedNanos ?? nanos })
+        remember(routes, first, start?.walkedNanos ?? nanos)
       } else {
         starts.delete(routes)
       }

@@ -33,13 +33,15 @@ const routesById = `r AS MATERIALIZED (
       AND step_ms = ${stepDefaultMs} AND ($10::text[] IS NULL OR queue <> ALL ($10::text[]))
   )`
 
-const head = (columns: string, route: string, limit: string, lock: string) =>
+const readyFor = "AND ($10::bigint IS NULL OR q.run_at_ms <= deadman.statement_ms() - $10::bigint)"
+
+const head = (columns: string, route: string, limit: string, lock: string, only = readyFor) =>
   `SELECT ${columns} FROM deadman.job q
    WHERE (q.route, q.rank) >= (${route}, $9::bigint) AND (q.route, q.rank) <= (${route}, 9223372036854775807)
      AND q.rank IS NOT NULL
      AND q.losses < $8::int
      AND (q.expire_ms IS NULL OR q.epoch > 0 OR q.expire_ms > deadman.statement_ms())
-     AND ($10::bigint IS NULL OR q.run_at_ms <= deadman.statement_ms() - $10::bigint)
+     ${only}
    ORDER BY q.route, q.rank, q.id
    LIMIT ${limit} ${lock}`
 
@@ -87,20 +89,9 @@ const byId = `i AS MATERIALIZED (
     WHERE i.losses < $8::int
   )`
 
-// What is taken of what was locked: a suspect alone, if it is the first; else no suspect, and as many as there is room
-// for. A claim that was sent twice takes nothing the second time, since the lease is there.
-const taking = `o AS MATERIALIZED (
-    SELECT c.*, row_number() OVER w AS n, first_value(c.losses) OVER w AS first_losses,
-           count(*) FILTER (WHERE c.losses < ${suspectLosses}) OVER w AS m,
-           sum(c.bytes) FILTER (WHERE c.losses < ${suspectLosses}) OVER w AS total
-    FROM c WINDOW w AS (ORDER BY c.rank, c.id)
-  ),
-  e AS MATERIALIZED (
-    SELECT o.* FROM o
-    WHERE CASE WHEN o.first_losses >= ${suspectLosses} THEN o.n = 1
-               ELSE o.losses < ${suspectLosses} AND (o.m = 1 OR (o.total <= $7::float8 AND o.m <= $6::int)) END
-  ),
-  s AS MATERIALIZED (SELECT deadman.now_ms() AS now),
+/** `l`, the lease, and `u`, the jobs of `e` under it: none where the lease is there. */
+const writing = (returned: string) =>
+  `s AS MATERIALIZED (SELECT deadman.now_ms() AS now),
   l AS (
     INSERT INTO deadman.lease (id, claimed_at_ms, seen_at_ms, lease_ms, worker, job_ids)
     SELECT $1::uuid, s.now, s.now, $2::int, $3::text, ARRAY(SELECT id FROM e)
@@ -123,8 +114,23 @@ const taking = `o AS MATERIALIZED (
         settled_epoch = CASE WHEN j.lease IS NULL THEN j.settled_epoch ELSE j.epoch END,
         settled_lease = coalesce(j.lease, j.settled_lease)
     WHERE j.id = ANY (ARRAY(SELECT id FROM e)) AND EXISTS (SELECT 1 FROM l)
-    RETURNING j.id, j.epoch, j.route, j.attempts, j.deliveries, j.losses, j.started_at_ms, j.run_at_ms
+    RETURNING j.id, j.epoch, j.route, j.attempts, j.deliveries, j.losses, j.started_at_ms, ${returned}
+  )`
+
+// What is taken of what was locked: a suspect alone, if it is the first; else no suspect, and as many as there is room
+// for. A claim that was sent twice takes nothing the second time, since the lease is there.
+const taking = `o AS MATERIALIZED (
+    SELECT c.*, row_number() OVER w AS n, first_value(c.losses) OVER w AS first_losses,
+           count(*) FILTER (WHERE c.losses < ${suspectLosses}) OVER w AS m,
+           sum(c.bytes) FILTER (WHERE c.losses < ${suspectLosses}) OVER w AS total
+    FROM c WINDOW w AS (ORDER BY c.rank, c.id)
   ),
+  e AS MATERIALIZED (
+    SELECT o.* FROM o
+    WHERE CASE WHEN o.first_losses >= ${suspectLosses} THEN o.n = 1
+               ELSE o.losses < ${suspectLosses} AND (o.m = 1 OR (o.total <= $7::float8 AND o.m <= $6::int)) END
+  ),
+  ${writing("j.run_at_ms")},
   ${
   tallies(
     `SELECT route, state, -count(*) AS n FROM e WHERE EXISTS (SELECT 1 FROM l) GROUP BY route, state
@@ -161,6 +167,44 @@ export const glance = `SELECT EXISTS (
 export const claim = `WITH ${routes}, ${byRank}, ${taking} ${taken}`
 
 export const claimWithRooms = `WITH ${routesWithRooms}, ${byRankWithRooms}, ${taking} ${taken}`
+
+export interface AllRow extends ClaimedRow {
+  /** Whether all that was found was taken; if not, none of it. */
+  readonly whole: boolean
+  /** By which jobs start. */
+  readonly rank: number
+}
+
+/**
+ * All that is ready, where that is few and takes no thought: none of it a suspect, and together no more than was asked
+ * for. Then nothing needs to be counted or put into order beforehand, which is a quarter of what `claim` costs. The one
+ * row there is always has no `id` where nothing was taken. $1 to $9 as in `claim`.
+ */
+export const claimAll = `WITH ${routes},
+  c AS MATERIALIZED (
+    SELECT f.* FROM r CROSS JOIN LATERAL (${
+  head("q.id, q.route, q.rank, q.state, q.bytes, q.losses", "r.id", "$6::int", "FOR NO KEY UPDATE SKIP LOCKED", "")
+}) f
+  ),
+  a AS MATERIALIZED (
+    SELECT coalesce(
+      max(losses) < ${suspectLosses} AND count(*) <= $6::int AND (count(*) = 1 OR sum(bytes) <= $7::float8), true
+    ) AS whole FROM c
+  ),
+  e AS MATERIALIZED (SELECT c.id, c.route, c.state FROM c CROSS JOIN a WHERE a.whole),
+  ${writing("j.run_at_ms, j.priority")},
+  ${
+  tallies(
+    `SELECT e.route, m.state, m.sign * e.n AS n
+     FROM (SELECT route, state, count(*) AS n FROM e WHERE EXISTS (SELECT 1 FROM l) GROUP BY route, state) e
+     CROSS JOIN LATERAL (VALUES (e.state, -1), (${state.running}::smallint, 1)) m(state, sign)`
+  )
+}
+  SELECT a.whole, f.*
+  FROM a LEFT JOIN (
+    SELECT ${claimedColumns}, (j.run_at_ms - j.priority * r.step_ms)::float8 AS rank
+    FROM u j JOIN r ON r.id = j.route CROSS JOIN ${bodyOf("j")}
+  ) f ON true`
 
 export const claimIds = `WITH ${routesById}, ${byId}, ${taking} ${taken}`
 

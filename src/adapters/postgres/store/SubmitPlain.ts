@@ -4,6 +4,9 @@
  * It stores all of them or none: none if a route is missing, and then it says so. Routes are looked up once each, and
  * what a job does not have is not sent: the arrays of `unnest` are filled up with NULL. Nothing in it joins jobs with
  * jobs, so its kept plan does for any number of them.
+ *
+ * Where all are of one route and have nothing of their own but a payload, a statement without all that stores them: to
+ * begin a statement costs more, the more there is in it, than to store a job.
  */
 import { Effect } from "effect"
 import { defaults } from "../../../domain/Backoff.ts"
@@ -78,6 +81,24 @@ const statement = ({ queued = false, wake }: StoreOptions, timed: boolean): stri
   }
    SELECT s.now::float8 AS now, EXISTS (SELECT 1 FROM r) AS stored, (SELECT count(*)::int FROM n) AS woken FROM s`
 
+/** Of one route, with all defaults. $1 ids, $2 payloads, $3 bytes, $4 type, $5 queue, $6 how many. */
+const alikeStatement = ({ queued = false, wake }: StoreOptions): string =>
+  `WITH s AS MATERIALIZED (SELECT deadman.now_ms() AS now),
+   r AS MATERIALIZED (SELECT id FROM deadman.route WHERE type = $4::text AND queue = $5::text),
+   b AS (
+     INSERT INTO deadman.body (id, payload, created_at_ms, max_attempts)
+     SELECT x.id, x.payload::jsonb, s.now, ${attemptDefault}
+     FROM r CROSS JOIN s CROSS JOIN unnest($1::uuid[], $2::text[]) x(id, payload)
+   ),
+   j AS (
+     INSERT INTO deadman.job (id, run_at_ms, rank, route, bytes)
+     SELECT x.id, s.now, s.now, r.id, x.bytes FROM r CROSS JOIN s CROSS JOIN unnest($1::uuid[], $3::int[]) x(id, bytes)
+   ),
+   t AS (INSERT INTO deadman.tally (route, state, n) SELECT r.id, 0, $6::int FROM r)
+   SELECT s.now::float8 AS now, true AS stored${
+    wake && !queued ? `, pg_notify('${wakeChannel}', 'r')` : ""
+  } FROM s CROSS JOIN r`
+
 const none = { ints: ints([]), texts: texts([]), uuids: uuids([]) }
 
 /** A column of what most jobs do not have. */
@@ -110,6 +131,24 @@ const routesOf = (jobs: ReadonlyArray<NewJob>) => {
   return { types, queues, counts, which: types.length === 1 ? none.ints : ints(which) }
 }
 
+const isBare = (job: NewJob): boolean =>
+  job.priority === 0 && job.maxAttempts === attemptDefault && job.timeoutMs === null && job.runAtMs === null &&
+  job.tags.length === 0 && job.resubmittedFrom === null && backoffLiteral(job) === null
+
+const areAlike = (jobs: ReadonlyArray<NewJob>): boolean => {
+  const [first] = jobs
+  return jobs.every((job) => job.type === first!.type && job.queue === first!.queue && isBare(job))
+}
+
+const alikeParameters = (jobs: ReadonlyArray<NewJob>): ReadonlyArray<unknown> => [
+  uuids(jobs.map((job) => job.id)),
+  texts(jobs.map((job) => job.payload)),
+  ints(jobs.map((job) => Buffer.byteLength(job.payload))),
+  jobs[0]!.type,
+  jobs[0]!.queue,
+  jobs.length
+]
+
 const parameters = (jobs: ReadonlyArray<NewJob>, timed: boolean): ReadonlyArray<unknown> => {
   const { counts, queues, types, which } = routesOf(jobs)
   return [
@@ -132,13 +171,14 @@ const parameters = (jobs: ReadonlyArray<NewJob>, timed: boolean): ReadonlyArray<
 
 /** The store's clock when all of `jobs` were stored, or `null`: a route is missing, and none of them is there. */
 export const make = (db: Database["Service"], options: StoreOptions) => {
+  const alike = alikeStatement(options)
   const untimed = statement(options, false)
   const timed = statement(options, true)
-  return (jobs: ReadonlyArray<NewJob>): Effect.Effect<number | null, DatabaseFailed> => {
+  const store = (jobs: ReadonlyArray<NewJob>) => {
+    if (areAlike(jobs)) return db.query<StoredRow>("quick", alike, alikeParameters(jobs))
     const withTimes = jobs.some((job) => job.runAtMs !== null)
-    return Effect.map(
-      db.query<StoredRow>("quick", withTimes ? timed : untimed, parameters(jobs, withTimes)),
-      ([row]) => row?.stored === true ? row.now : null
-    )
+    return db.query<StoredRow>("quick", withTimes ? timed : untimed, parameters(jobs, withTimes))
   }
+  return (jobs: ReadonlyArray<NewJob>): Effect.Effect<number | null, DatabaseFailed> =>
+    Effect.map(store(jobs), ([row]) => row?.stored === true ? row.now : null)
 }
