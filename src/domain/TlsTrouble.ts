@@ -1,9 +1,10 @@
 /** What the words of a failed TLS handshake mean, as Node, OpenSSL and the other side's alerts have them. */
 
-export type TlsTrouble = "unknown_authority" | "other_name" | "own_certificate" | "no_tls"
+export type TlsTrouble = "unknown_authority" | "other_name" | "own_certificate" | "expired" | "no_tls"
 
 const words: ReadonlyArray<readonly [words: RegExp, trouble: TlsTrouble]> = [
   [/alert.*certificate|certificate required|alert unknown ca/i, "own_certificate"],
+  [/CERT_HAS_EXPIRED|CERT_NOT_YET_VALID|certificate (has expired|is not yet valid)/, "expired"],
   [
     /SELF_SIGNED|UNABLE_TO_|CERT_SIGNATURE_FAILURE|CERT_UNTRUSTED|self-signed|unable to (verify|get)|certificate signature failure/,
     "unknown_authority"

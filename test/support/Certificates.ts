@@ -10,10 +10,12 @@ export interface Certificate {
   readonly key: string
 }
 
+type Dates = readonly [from: string, until: string]
+
 export interface Authority {
   readonly cert: string
-  /** For servers of these names and addresses, and for a client of this name. */
-  readonly issue: (name: string, hosts?: ReadonlyArray<string>) => Certificate
+  /** For servers of these names and addresses, and for a client of this name; `dates` as `YYMMDDhhmmssZ`. */
+  readonly issue: (name: string, hosts?: ReadonlyArray<string>, dates?: Dates) => Certificate
 }
 
 const der = (tag: number, ...parts: ReadonlyArray<Buffer>): Buffer => {
@@ -28,7 +30,8 @@ const yes = Buffer.from([0x01, 0x01, 0xff])
 
 const ecdsaWithSha256 = sequence(id("2a8648ce3d040302"))
 const commonName = (name: string) => sequence(der(0x31, sequence(id("550403"), der(0x0c, Buffer.from(name)))))
-const validity = sequence(der(0x17, Buffer.from("200101000000Z")), der(0x17, Buffer.from("491231235959Z")))
+const long: Dates = ["200101000000Z", "491231235959Z"]
+const validity = (dates: Dates) => sequence(...dates.map((date) => der(0x17, Buffer.from(date))))
 const extension = (oid: string, value: Buffer) => sequence(id(oid), yes, der(0x04, value))
 const isAuthority = extension("551d13", sequence(yes))
 const hostsOf = (hosts: ReadonlyArray<string>) =>
@@ -44,13 +47,20 @@ const pem = (bytes: Buffer) =>
     bytes.toString("base64").replaceAll(/.{64}/g, "$&\n").trim()
   }\n-----END CERTIFICATE-----\n`
 
-const signed = (subject: string, issuer: string, publicKey: KeyObject, by: KeyObject, extensions: Buffer) => {
+const signed = (
+  subject: string,
+  issuer: string,
+  publicKey: KeyObject,
+  by: KeyObject,
+  extensions: Buffer,
+  dates: Dates
+) => {
   const body = sequence(
     der(0xa0, der(0x02, Buffer.from([2]))),
     der(0x02, Buffer.concat([Buffer.from([1]), randomBytes(8)])),
     ecdsaWithSha256,
     commonName(issuer),
-    validity,
+    validity(dates),
     commonName(subject),
     publicKey.export({ type: "spki", format: "der" }),
     der(0xa3, sequence(extensions))
@@ -63,12 +73,12 @@ const pair = () => generateKeyPairSync("ec", { namedCurve: "prime256v1" })
 
 export const authority = (name: string): Authority => {
   const own = pair()
-  const cert = signed(name, name, own.publicKey, own.privateKey, isAuthority)
+  const cert = signed(name, name, own.publicKey, own.privateKey, isAuthority, long)
   return {
     cert,
-    issue: (subject, hosts = [subject]) => {
+    issue: (subject, hosts = [subject], dates = long) => {
       const { privateKey, publicKey } = pair()
-      const issued = signed(subject, name, publicKey, own.privateKey, hostsOf(hosts))
+      const issued = signed(subject, name, publicKey, own.privateKey, hostsOf(hosts), dates)
       if (!new X509Certificate(issued).verify(own.publicKey)) {
         throw new Error("the certificate is not signed as it says")
       }

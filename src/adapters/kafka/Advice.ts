@@ -22,6 +22,7 @@ const tlsAdvices: Readonly<Record<TlsTrouble, string>> = {
   other_name: "Name the brokers in DEADMAN_KAFKA_BROKERS, and in their advertised.listeners, as their certificates do",
   own_certificate:
     "The broker wants a client certificate, or another one: see DEADMAN_KAFKA_SSL_CERT and DEADMAN_KAFKA_SSL_KEY",
+  expired: "The broker's certificate is over or not valid yet: renew it, or mend this machine's clock",
   no_tls: "That port may not speak TLS: name another in DEADMAN_KAFKA_BROKERS, or leave DEADMAN_KAFKA_SSL out"
 }
 
@@ -53,12 +54,24 @@ const textOf = (cause: unknown): string => {
   return found.join(" ")
 }
 
+const knownOf = (text: string): string | null => advices.find(([words]) => words.test(text))?.[1] ?? null
+
+/**
+ * Whether the broker answers and refuses. A port that hangs up before that may be a wrong one, and is advised below, but is
+ * more often a broker that starts anew behind a proxy: an outage, until it is known better.
+ */
+export const isRefusal = (cause: unknown): boolean => {
+  const text = textOf(cause)
+  const trouble = tlsTrouble(text)
+  return knownOf(text) !== null || (trouble !== null && trouble !== "no_tls")
+}
+
 /** `null` for an outage. */
 export const of = (doing: string, cause: unknown): string | null => {
   const text = textOf(cause)
-  const known = advices.find(([words]) => words.test(text))
-  if (known !== undefined) {
-    return known[1]
+  const known = knownOf(text)
+  if (known !== null) {
+    return known
   }
   const trouble = tlsTrouble(text)
   if (trouble !== null) {

@@ -20,9 +20,14 @@ export class KafkaFailed extends Schema.TaggedError<KafkaFailed>()("KafkaFailed"
     return `${this.doing}: ${Advice.reasonOf(this.cause)}`
   }
 
-  /** What to do, where it is not an outage: no waiting cures it. */
+  /** What to do, where it is or may be more than an outage: no waiting cures it. */
   get advice(): string | null {
     return Advice.of(this.doing, this.cause)
+  }
+
+  /** Whether Kafka answers and refuses us, rather than being away. */
+  get isRefusal(): boolean {
+    return Advice.isRefusal(this.cause)
   }
 
   override get message(): string {
@@ -110,6 +115,6 @@ export const failureOf = (cause: Cause.Cause<unknown>): readonly [reason: string
   const error = Cause.squash(cause)
   return [
     error instanceof Error ? error.message : String(error),
-    error instanceof KafkaFailed && error.advice !== null
+    error instanceof KafkaFailed && error.isRefusal
   ]
 }

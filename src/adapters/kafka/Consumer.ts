@@ -34,6 +34,8 @@ const commitEveryMs = 1_000
 const silenceMs = 15_000
 /** Silence after which it is not called healthy. */
 const healthyMs = 5_000
+/** Membership that is proof after so long: whom the topic is refused, the group takes all the same. */
+const provenMs = 5_000
 /** How long the last commit and the leaving may take. */
 const leaveMs = 1_500
 
@@ -110,6 +112,7 @@ export const make = Effect.fnUntraced(function*(
     /** Ids of the last fetch, until its pace is kept. */
     let fetched = 0
     let isFirst = false
+    let sinceMs = Number.POSITIVE_INFINITY
 
     const consumer = kafka.consumer({
       groupId: names.group,
@@ -150,13 +153,14 @@ export const make = Effect.fnUntraced(function*(
       consumer.resume([{ topic: names.ready }])
       joined = true
       heardMs = nowMs()
-      runFork(trouble.over)
+      sinceMs = Math.min(sinceMs, heardMs)
     })
 
     const eachBatch = Effect.fnUntraced(function*({ batch, heartbeat, isRunning, resolveOffset }: EachBatchPayload) {
       if (!live) {
         return
       }
+      yield* trouble.over
       const taken = inbox.admit(batch.partition, batch.messages)
       const last = batch.messages[taken.messages - 1]
       if (last !== undefined) {
@@ -209,6 +213,9 @@ export const make = Effect.fnUntraced(function*(
         if (joined) {
           yield* commit(consumer, 5_000)
           limitPartitions(consumer)
+        }
+        if (nowMs() - sinceMs > provenMs) {
+          yield* trouble.over
         }
         if (nowMs() - heardMs > silenceMs) {
           return yield* new Client.KafkaFailed({

@@ -6,7 +6,7 @@
  * there. So there is no retry here that could outlast an outage, and no queue
  * that could grow in one.
  */
-import { Clock, Effect, type Scope } from "effect"
+import { Clock, Deferred, Effect, type Scope } from "effect"
 import { type Kafka, Partitioners, type Producer } from "kafkajs"
 import type { JobId } from "../../domain/JobId.ts"
 import type { DeadLetter } from "../../ports/JobStore.ts"
@@ -25,6 +25,14 @@ const sendMs = 5_000
 /** How long a dead letter waits for the connection. */
 const connectMs = 3_000
 const flushMs = 1_000
+/** Without a failed send for so long, a connection is taken for a good one after one that ended with such a send. */
+const doubtMs = 10_000
+
+interface Connection {
+  readonly producer: Producer
+  /** Ends it. */
+  readonly lost: Deferred.Deferred<never, Client.KafkaFailed>
+}
 
 export interface ReadyProducer {
   /** Puts ids on their way. False while Kafka is away, or when too many wait. */
@@ -44,23 +52,26 @@ export const make = Effect.fnUntraced(function*(
   const arrived = Bell.make()
   const wanted = Bell.make()
   const changed = Bell.make()
-  const broken = Bell.make()
   let waiting: Array<JobId> = []
-  let current: Producer | null = null
+  let current: Connection | null = null
+  /** Whether a send ended the connection before: it could be made, so the next one proves nothing by being there. */
+  let doubted = false
   let sends = 0
 
   const nowMs = () => Number(clock.monotonicTimeNanosUnsafe()) / 1e6
 
-  const sendBy = (producer: Producer, topic: string, values: ReadonlyArray<string>) =>
+  const sendBy = (connection: Connection, topic: string, values: ReadonlyArray<string>) =>
     Client.call(
       "sending",
       sendMs,
-      () => producer.send({ topic, acks: -1, timeout: 3_000, messages: values.map((value) => ({ value })) })
+      () => connection.producer.send({ topic, acks: -1, timeout: 3_000, messages: values.map((value) => ({ value })) })
     ).pipe(
-      Effect.tapError(() =>
+      Effect.tap(() => topic === names.ready && current === connection ? trouble.over : Effect.void),
+      Effect.tapError((error) =>
         Effect.sync(() => {
-          if (current === producer) {
-            broken.ring()
+          // Who may not announce the dead is told so by it, and may publish all the same.
+          if (topic === names.ready || !error.isRefusal) {
+            Deferred.doneUnsafe(connection.lost, Effect.fail(error))
           }
         })
       )
@@ -68,6 +79,8 @@ export const make = Effect.fnUntraced(function*(
 
   /** One connection. Ends when a send has failed: kafkajs says of its errors too little to tell which of them pass. */
   const connection = Effect.gen(function*() {
+    const inDoubt = doubted
+    doubted = false
     yield* Topics.ensure(kafka, names)
     const producer = kafka.producer({
       createPartitioner: Partitioners.DefaultPartitioner,
@@ -80,13 +93,17 @@ export const make = Effect.fnUntraced(function*(
       })
     )
     yield* Client.call("connecting", 3_000, () => producer.connect())
-    current = producer
+    const lost = yield* Deferred.make<never, Client.KafkaFailed>()
+    const ended = Effect.tapError(Deferred.await(lost), () =>
+      Effect.sync(() => {
+        doubted = true
+      }))
+    current = { producer, lost }
     changed.ring()
+    // Whoever may not write connects as well as anybody. What is sent in between says it is over.
+    yield* inDoubt ? Effect.timeoutOption(ended, doubtMs) : Effect.void
     yield* trouble.over
-    // A ring for the connection before is not for this one.
-    yield* broken.wait(0)
-    yield* broken.wait(Number.POSITIVE_INFINITY)
-    return yield* new Client.KafkaFailed({ doing: "publishing", cause: new Error("a send failed") })
+    return yield* ended
   }).pipe(Effect.scoped)
 
   const connections = Effect.gen(function*() {
@@ -105,8 +122,8 @@ export const make = Effect.fnUntraced(function*(
         yield* arrived.wait(Number.POSITIVE_INFINITY)
         continue
       }
-      const producer = current
-      if (producer === null || sends >= sendsMax) {
+      const connection = current
+      if (connection === null || sends >= sendsMax) {
         yield* changed.wait(1_000)
         continue
       }
@@ -114,7 +131,7 @@ export const make = Effect.fnUntraced(function*(
       waiting = waiting.slice(batchMax)
       sends += 1
       yield* Effect.forkChild(
-        sendBy(producer, names.ready, Message.pack(ids)).pipe(
+        sendBy(connection, names.ready, Message.pack(ids)).pipe(
           Effect.catch((error) => Effect.logDebug(`${ids.length} ids were not published: ${error.message}`)),
           Effect.ensuring(Effect.sync(() => {
             sends -= 1
@@ -139,7 +156,7 @@ export const make = Effect.fnUntraced(function*(
   return {
     offer: (ids) => {
       wanted.ring()
-      if (trouble.count() > 0 || waiting.length + ids.length > waitingMax) {
+      if ((current === null && trouble.count() > 0) || waiting.length + ids.length > waitingMax) {
         return false
       }
       waiting = waiting.length === 0 ? [...ids] : waiting.concat(ids)
@@ -153,11 +170,11 @@ export const make = Effect.fnUntraced(function*(
       while (current === null && nowMs() < untilMs) {
         yield* changed.wait(50)
       }
-      const producer = current as Producer | null
-      if (producer === null) {
+      const connection = current as Connection | null
+      if (connection === null) {
         return yield* new Client.KafkaFailed({ doing: "connecting", cause: new Error(`not within ${connectMs} ms`) })
       }
-      yield* sendBy(producer, names.dead, letters.map(Message.encodeDead))
+      yield* sendBy(connection, names.dead, letters.map(Message.encodeDead))
     })
   }
 })

@@ -56,6 +56,7 @@ const tlsAdvices: Readonly<Record<TlsTrouble, string>> = {
   other_name: "Name it in DEADMAN_REDIS_URL as its certificate does",
   own_certificate:
     "It wants a client certificate, or another one: see DEADMAN_REDIS_SSL_CERT and DEADMAN_REDIS_SSL_KEY",
+  expired: "Its certificate is over or not valid yet: renew it, or mend this machine's clock",
   no_tls: "That port may not speak TLS: name another in DEADMAN_REDIS_URL, or write redis://"
 }
 

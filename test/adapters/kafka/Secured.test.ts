@@ -1,20 +1,34 @@
 /** A Kafka with TLS, logins and rights: jobs go over it, and what is wrong with a login or a certificate is said. */
 import { assert, it } from "@effect/vitest"
-import { Context, Effect, Exit, Layer, Logger, Redacted } from "effect"
-import { AclOperationTypes, AclPermissionTypes, AclResourceTypes, Kafka, logLevel, ResourcePatternTypes } from "kafkajs"
+import { Context, Effect, Exit, Layer, Logger, Queue, Redacted } from "effect"
+import {
+  AclOperationTypes,
+  AclPermissionTypes,
+  AclResourceTypes,
+  type ConsumerConfig,
+  Kafka,
+  logLevel,
+  type ProducerConfig,
+  ResourcePatternTypes
+} from "kafkajs"
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { inspect } from "node:util"
 import * as Checkup from "../../../src/adapters/kafka/Checkup.ts"
 import * as Client from "../../../src/adapters/kafka/Client.ts"
+import * as Consumer from "../../../src/adapters/kafka/Consumer.ts"
+import * as Producer from "../../../src/adapters/kafka/Producer.ts"
 import * as Topics from "../../../src/adapters/kafka/Topics.ts"
+import { JobType, queueDefault } from "../../../src/domain/Job.ts"
 import type { JobId } from "../../../src/domain/JobId.ts"
+import type { Delivery } from "../../../src/ports/Transport.ts"
 import * as ApiClient from "../../support/ApiClient.ts"
 import * as Certificates from "../../support/Certificates.ts"
 import * as Cli from "../../support/Cli.ts"
 import { freshDatabase } from "../../support/Database.ts"
 import { eventually } from "../../support/Eventually.ts"
+import * as Ids from "../../support/Ids.ts"
 import * as Processes from "../../support/Processes.ts"
 import * as SecuredKafka from "../../support/SecuredKafka.ts"
 import * as TestServers from "../../support/TestServers.ts"
@@ -37,8 +51,12 @@ const guess = "a password that nobody has"
 
 const trusting = (ca: string): Client.Tls => ({ ca, own: null })
 
+const { CREATE, DESCRIBE, READ, WRITE } = AclOperationTypes
+
 /** What docs/scale.md lists, and nothing else. */
-const grant = Effect.fnUntraced(function*(principal: string, prefix = "") {
+const listed = { ready: [CREATE, READ, WRITE], dead: [CREATE, WRITE] }
+
+const grant = Effect.fnUntraced(function*(principal: string, prefix = "", { dead, ready } = listed) {
   const { plain } = yield* Secured
   const all = (resourceType: AclResourceTypes, resourceName: string, operations: ReadonlyArray<AclOperationTypes>) =>
     operations.map((operation) => ({
@@ -50,10 +68,9 @@ const grant = Effect.fnUntraced(function*(principal: string, prefix = "") {
       operation,
       permissionType: AclPermissionTypes.ALLOW
     }))
-  const { CREATE, READ, WRITE } = AclOperationTypes
   const acl = [
-    ...all(AclResourceTypes.TOPIC, `${prefix}jobs.ready`, [CREATE, READ, WRITE]),
-    ...all(AclResourceTypes.TOPIC, `${prefix}jobs.dead`, [CREATE, WRITE]),
+    ...all(AclResourceTypes.TOPIC, `${prefix}jobs.ready`, ready),
+    ...all(AclResourceTypes.TOPIC, `${prefix}jobs.dead`, dead),
     ...all(AclResourceTypes.GROUP, `${prefix}deadman`, [READ])
   ]
   const admin = new Kafka({ brokers: [plain], logLevel: logLevel.NOTHING }).admin()
@@ -191,6 +208,80 @@ TestServers.describeWithKafka("a Kafka with TLS and logins", () => {
         }
         assert.notInclude(said.join("\n"), guess)
         assert.isTrue((yield* theWorker.reasons).some((reason) => reason.includes("hints")))
+      }).pipe(Effect.scoped))
+
+    it.effect("who may see the topics and not use them says what to mend, seldom, and goes on when it is granted", () =>
+      Effect.gen(function*() {
+        const { authority, secured } = yield* Secured
+        const prefix = "unused."
+        yield* grant("ada", prefix, { ready: [CREATE, DESCRIBE], dead: [CREATE, DESCRIBE] })
+        const options = { brokers: [secured], prefix, tls: trusting(authority.cert), login: ada }
+        const names = Client.namesOf(options)
+        const said: Array<string> = []
+        const logger = Logger.make(({ message }) => {
+          said.push(String(message))
+        })
+        const kafka = yield* Client.make(options)
+        const madeMs = { producer: Array<number>(), consumer: Array<number>() }
+        const counted: Kafka = Object.assign(Object.create(kafka) as Kafka, {
+          producer: (config: ProducerConfig) => {
+            madeMs.producer.push(performance.now())
+            return kafka.producer(config)
+          },
+          consumer: (config: ConsumerConfig) => {
+            madeMs.consumer.push(performance.now())
+            return kafka.consumer(config)
+          }
+        })
+        const startMs = performance.now()
+        const [producer, consumer] = yield* Effect.all([
+          Producer.make(counted, names),
+          Consumer.make(counted, names, yield* Queue.unbounded<Delivery>())
+        ]).pipe(Effect.provide(Logger.layer([logger])))
+        const advice = /failed .*authori.*rights that docs\/scale\.md lists\)$/i
+        const saidOf = (what: string) => said.filter((line) => line.startsWith(what))
+        // The pauses between four tries, at least: those of a worker are drawn, down to half of it.
+        const ways = [
+          { what: "publishing to Kafka", way: "producer", leastMs: 1_400 },
+          { what: "taking deliveries from Kafka", way: "consumer", leastMs: 700 }
+        ] as const
+        yield* eventually(
+          "each was refused three times, and it is said what to mend",
+          Effect.sync(() => {
+            producer.offer([Ids.jobId()])
+            return ways.every(({ way, what }) =>
+              madeMs[way].length >= 4 && saidOf(what).some((line) => advice.test(line))
+            )
+          })
+        )
+        const lines = 1 + Math.floor((performance.now() - startMs) / 10_000)
+        for (const { leastMs, way, what } of ways) {
+          assert.isAtMost(saidOf(what).length, lines, said.join("\n"))
+          const [first = 0, , , fourth = 0] = madeMs[way]
+          assert.isAtLeast(fourth - first, leastMs, what)
+        }
+        assert.isFalse(producer.answers())
+
+        yield* grant("ada", prefix, { ready: [READ, WRITE], dead: [] })
+        yield* eventually(
+          "both work again",
+          Effect.sync(() => {
+            producer.offer([Ids.jobId()])
+            return ways.every(({ what }) => saidOf(what).some((line) => line.includes("works again")))
+          })
+        )
+        assert.isTrue(producer.answers())
+        assert.isTrue(yield* consumer.healthy)
+
+        const connections = madeMs.producer.length
+        const letter = { id: Ids.jobId(), type: JobType.make("fast"), queue: queueDefault, attempts: 1, diedAtMs: 0 }
+        // Had the first ended the connection, the others would have waited for another one.
+        for (const reason of ["attempts_exhausted", "rejected", "cancelled"] as const) {
+          const refused = yield* Effect.flip(producer.announceDead([{ ...letter, reason }]))
+          assert.include(refused.message, "rights that docs/scale.md lists")
+        }
+        assert.isTrue(producer.answers())
+        assert.strictEqual(madeMs.producer.length, connections)
       }).pipe(Effect.scoped))
 
     it.effect(

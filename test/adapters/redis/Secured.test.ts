@@ -17,6 +17,7 @@ import * as Ids from "../../support/Ids.ts"
 import * as RedisServer from "../../support/RedisServer.ts"
 import * as TestServers from "../../support/TestServers.ts"
 import { freePort } from "../../support/ThrowawayServer.ts"
+import * as TlsServer from "../../support/TlsServer.ts"
 
 /** As docs/scale.md lists them. */
 const rights =
@@ -92,6 +93,7 @@ TestServers.describeWithRedis("a Redis with TLS and users", () => {
       const guess = "nobody-has-this"
       const stranger = Certificates.authority("Somebody else's authority")
       const theirs = stranger.issue("worker")
+      const old = yield* TlsServer.start(stranger.issue("redis", ["localhost"], ["200101000000Z", "210101000000Z"]))
       const wrong: ReadonlyArray<readonly [Redis.Options, RegExp]> = [
         [{ url: url(`ada:${guess}`), pem }, /^WRONGPASS.*Mend the user, the password/],
         [{ url: url(ada), pem: { ...pem, ca: stranger.cert } }, /authority's in DEADMAN_REDIS_SSL_CA/],
@@ -101,6 +103,10 @@ TestServers.describeWithRedis("a Redis with TLS and users", () => {
         [
           { url: url(ada), pem: { ...pem, own: { cert: theirs.cert, key: Redacted.make(theirs.key) } } },
           /client certificate.*DEADMAN_REDIS_SSL_CERT/
+        ],
+        [
+          { url: Redacted.make(`rediss://localhost:${old}/0`), pem: { ca: stranger.cert, own: null } },
+          /expired.*renew it, or mend this machine's clock/
         ]
       ]
       yield* Effect.forEach(wrong, ([options, words], n) =>
