@@ -93,7 +93,9 @@ const plainObject = (value: object, work: Work, asked: boolean): unknown => {
     return typeof shown === "object" && shown !== null ? plain(shown, work, true) : plain(shown, work)
   }
   if (value instanceof Error) {
-    return { ...failure(value) }
+    const shown = failure(value)
+    work.characters += shown.name.length + shown.message.length
+    return { ...shown }
   }
   if (Array.isArray(value)) {
     return items(value, work)

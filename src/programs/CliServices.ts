@@ -112,7 +112,11 @@ const redis: Effect.Effect<Found, Misconfigured> = Effect.gen(function*() {
       onFailure: ({ advice, message }) => [
         advice === null
           ? Findings.away("redis", message, "Start it, or mend DEADMAN_REDIS_URL; until then Postgres does its work.")
-          : Findings.refused("redis", message, `${advice}; until then Postgres does its work.`)
+          : Findings.refused(
+            "redis",
+            message,
+            `${advice}; until then no program starts, and those that run use Postgres.`
+          )
       ]
     })
   )
@@ -138,6 +142,14 @@ const kafka: Effect.Effect<Found, Misconfigured> = Effect.gen(function*() {
     })
   )
 })
+
+/** What is wrong with one is no reason to be silent about the others. */
+const misconfigured = <E, R>(about: string, look: Effect.Effect<Found, E | Variables.Misconfigured, R>) =>
+  Effect.catchIf(
+    look,
+    (error): error is Variables.Misconfigured => error instanceof Variables.Misconfigured,
+    ({ message }) => Effect.succeed<Found>([Findings.refused(about, message, "Mend it: no program starts with this.")])
+  )
 
 /** Only a server that was named has to be there: a machine with workers alone has none. */
 const server = Effect.gen(function*() {
@@ -188,7 +200,10 @@ export const doctor = Command.make(
   Effect.fnUntraced(function*({ old }) {
     yield* answering(Effect.fnUntraced(function*(answer: Answer) {
       const { profile } = yield* StoreConfig.fromEnv
-      const found = yield* Effect.all([postgres(profile, old), redis, kafka, server], { concurrency: "unbounded" })
+      const found = yield* Effect.all(
+        [postgres(profile, old), misconfigured("redis", redis), misconfigured("kafka", kafka), server],
+        { concurrency: "unbounded" }
+      )
       const findings = found.flat()
       const well = findings.every(({ level }) => level !== "bad")
       const atMs = yield* Clock.currentTimeMillis

@@ -55,7 +55,10 @@ export const fromEnv: Effect.Effect<KafkaConfig | null, Failed> = Effect.gen(fun
   const withTls = (yield* Variables.oneOf("DEADMAN_KAFKA_SSL", ["true", "false"], "false")) === "true"
   if (text === null) {
     for (const name of without) {
-      if ((yield* Variables.text(name)) !== null || withTls) {
+      const value = yield* Variables.text(name)
+      // Their defaults may be said.
+      const asks = value !== null && !(name === login.mechanism && value.toLowerCase() === "none")
+      if (asks || withTls) {
         return yield* Variables.wrong(
           withTls ? "DEADMAN_KAFKA_SSL" : name,
           "is set and DEADMAN_KAFKA_BROKERS is not: name the brokers, or leave it out"

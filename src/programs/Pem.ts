@@ -35,7 +35,9 @@ const read = Effect.fnUntraced(function*(name: string): Effect.fn.Return<string 
   }
   return yield* Effect.try({
     try: () => readFileSync(path, "utf8"),
-    catch: (cause) => Variables.wrong(name, `names a file that cannot be read: ${because(cause)}`)
+    // Not the message: it repeats the path, which may be the key itself, in base64.
+    catch: (cause) =>
+      Variables.wrong(name, `names a file that cannot be read: ${(cause as NodeJS.ErrnoException).code ?? "unknown"}`)
   })
 })
 

@@ -73,7 +73,9 @@ it.layer(layer(), { excludeTestServices: true, timeout: "2 minutes" })("fault ca
         const slow = yield* sink
         slow.mode = "slow"
         const { api } = yield* shared
-        const first = yield* Effect.forEach(["a", "b"], (name) => worker(name, { DEADMAN_WORKER_THREADS: "25" }))
+        // A worker that gets no processor for a length of its lease hands back what it has, which is no herd.
+        const crew = { DEADMAN_WORKER_THREADS: "25", DEADMAN_LEASE_MS: "5000" }
+        const first = yield* Effect.forEach(["a", "b"], (name) => worker(name, crew))
         yield* manned
         const held = yield* submit(api, Array.from({ length: 50 }, () => ({ type: "sleep", payload: 3_000 })))
         yield* running(held)
@@ -85,7 +87,7 @@ it.layer(layer(), { excludeTestServices: true, timeout: "2 minutes" })("fault ca
         yield* Effect.sleep("4 seconds")
         yield* Effect.forEach(
           Array.from({ length: 4 }, (_, n) => `n${n}`),
-          (name) => worker(name, { DEADMAN_WORKER_THREADS: "25" }),
+          (name) => worker(name, crew),
           { concurrency: "unbounded" }
         )
         let connections = 0

@@ -86,6 +86,13 @@ const wrong: ReadonlyArray<readonly [said: RegExp, env: Record<string, string>]>
     ...tls,
     DEADMAN_KAFKA_SSL_CA: folder
   }],
+  [/^DEADMAN_KAFKA_SSL_KEY names a file that cannot be read: ENAMETOOLONG$/, {
+    ...brokers,
+    ...tls,
+    DEADMAN_KAFKA_SSL_CERT: cert,
+    // The key itself, in base64.
+    DEADMAN_KAFKA_SSL_KEY: Buffer.alloc(300, secret).toString("base64")
+  }],
   [/^DEADMAN_KAFKA_SSL_CA names a file without a certificate/, { ...brokers, ...tls, DEADMAN_KAFKA_SSL_CA: nothing }],
   [/^DEADMAN_KAFKA_SSL_CA names a file with a broken certificate/, {
     ...brokers,
@@ -184,3 +191,9 @@ it.effect("a program of one's own is told in the words of its options", () =>
     )
     assert.match(yield* said({ redisUrl: "redis://h", redisSslCa: ca }), /^redisSslCa has no effect .* in redisUrl/)
   }).pipe(Effect.scoped))
+
+it.effect("without brokers the defaults may be said, and mean no Kafka", () =>
+  Effect.gen(function*() {
+    const said = { DEADMAN_KAFKA_SSL: "false", DEADMAN_KAFKA_SASL_MECHANISM: "none" }
+    assert.isNull(yield* from(KafkaConfig.fromEnv, said))
+  }))

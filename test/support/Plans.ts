@@ -6,6 +6,7 @@ export interface Plan {
   readonly "Node Type": string
   readonly "Relation Name"?: string
   readonly "Actual Rows": number
+  readonly "Actual Loops": number
   readonly "Shared Hit Blocks": number
   readonly "Shared Read Blocks": number
   readonly Plans?: ReadonlyArray<Plan>

@@ -54,7 +54,7 @@ export const lengthOf = (text: string): number | null => {
 }
 
 const instant =
-  /^([0-9]{4}-[0-9]{2}-[0-9]{2})[T ]([0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]{1,3})?)?)(Z|[+-][0-9]{2}:?[0-9]{2})?$/
+  /^([0-9]{4}-[0-9]{2}-[0-9]{2})[T ]([0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]{1,9})?)?)(Z|[+-][0-9]{2}(?::?[0-9]{2})?)?$/
 
 /**
  * `2030-01-31T08:00:00Z`, `2030-01-31 08:00+02:00`, or milliseconds since the epoch. `unzoned`: it may be meant by the
@@ -68,7 +68,13 @@ export const instantOf = (text: string): number | "unzoned" | null => {
     []
   // What `Date` takes the 31st of February for is not that.
   const day = Date.parse(`${date}T00:00:00Z`)
-  const ms = Date.parse(`${date}T${time}${zone === "" || zone === "Z" ? "Z" : zone.replace(/(..):?(..)$/, "$1:$2")}`)
+  const ms = Date.parse(
+    `${date}T${time}${
+      zone === "" || zone === "Z"
+        ? "Z"
+        : zone.replace(/^(.[0-9]{2}):?([0-9]{2})?$/, (_, hours: string, minutes = "00") => `${hours}:${minutes}`)
+    }`
+  )
   return Number.isNaN(day) || Number.isNaN(ms) || DateTime.formatIso(DateTime.makeUnsafe(day)).slice(0, 10) !== date
     ? null
     : zone === ""

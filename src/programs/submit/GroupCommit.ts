@@ -191,7 +191,8 @@ const make = Effect.gen(function*() {
       }
     }
     for (let at = 0; at < shown.length; at += readMax) {
-      const some = shown.slice(at, at + readMax)
+      // Whoever ran out of time is answered.
+      const some = shown.slice(at, at + readMax).filter(({ entry }) => entry.answer !== null)
       const jobs = yield* jobsOf(some.map(({ said }) => said.id))
       for (const { entry, said } of some) {
         const job = jobs?.get(said.id)

@@ -266,7 +266,11 @@ export const make = (options: {
   const claimDelivered = Effect.fnUntraced(function*(room: Room) {
     const ids = deliveries.next(Math.max(room.want, reach))
     const { answer, jobs } = yield* ask(
-      (lease) => store.claimIds({ ...request(lease, room, room.want, limits.rooms()), ids }),
+      (lease) =>
+        store.claimIds({ ...request(lease, room, room.want, limits.rooms()), ids }).pipe(
+          // Before they start: one may end on the spot.
+          Effect.tap(({ claimed }) => Effect.sync(() => deliveries.claimed(claimed.map(({ id }) => id))))
+        ),
       ({ claimed }) => claimed,
       false
     )

@@ -1,7 +1,7 @@
 /**
  * Something may have changed: look again.
  *
- * Saying it twice before anybody looked is saying it once, and it never runs
+ * Saying it twice before anybody looked is saying it once. `notify` never runs
  * the one who waits on the spot: it is safe in the middle of anything, and what
  * happens in one turn of the event loop is looked at once, together.
  */

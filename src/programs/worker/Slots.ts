@@ -171,23 +171,25 @@ export const make = (options: {
   /** Whether there is more to start when the slice is over. */
   const fill = (): boolean => {
     filling = true
-    let atMs = now()
-    while (waiting.size > 0 && occupied() < options.slots) {
-      const [held] = waiting
-      const { lease } = held!
-      if (atMs - lease.confirmedMs >= lease.leaseMs) {
-        options.expire(lease)
-      } else {
-        start(held!, atMs)
+    try {
+      let atMs = now()
+      while (waiting.size > 0 && occupied() < options.slots) {
+        const [held] = waiting
+        const { lease } = held!
+        if (atMs - lease.confirmedMs >= lease.leaseMs) {
+          options.expire(lease)
+        } else {
+          start(held!, atMs)
+        }
+        atMs = now()
+        if (atMs - begunMs >= sliceMs) {
+          return true
+        }
       }
-      atMs = now()
-      if (atMs - begunMs >= sliceMs) {
-        filling = false
-        return true
-      }
+      return false
+    } finally {
+      filling = false
     }
-    filling = false
-    return false
   }
 
   const slice = (): boolean => {

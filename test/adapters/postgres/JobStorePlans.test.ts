@@ -131,14 +131,15 @@ const keptPlans = (analyzed: boolean) =>
     yield* database.transaction("quick", (session) =>
       Effect.gen(function*() {
         yield* session.query(`PREPARE few_claim AS ${claim}`)
-        yield* session.query(`PREPARE few_all AS ${claimAll}`)
+        yield* session.query(`PREPARE few_all AS ${claimAll(false)}`)
+        yield* session.query(`PREPARE few_several AS ${claimAll(true)}`)
         yield* session.query(`PREPARE few_glance AS ${glance}`)
         yield* session.query(`PREPARE few_settle AS ${settles.few.completed}`)
         yield* session.query(`PREPARE few_fail AS ${settles.few.any}`)
         const claiming = (lease: string) =>
           `few_claim('${lease}', 5000, 'ada', '{few,nobody}', NULL, 64, 1e9, 1000, -9223372036854775808, NULL)`
-        const claimingAll = (lease: string) =>
-          `few_all('${lease}', 5000, 'ada', '{few,nobody}', NULL, 64, 1e9, 1000, -9223372036854775808)`
+        const claimingAll = (statement: string, limit: number) => (lease: string) =>
+          `${statement}('${lease}', 5000, 'ada', '{few,nobody}', NULL, ${limit}, 1e9, 1000, -9223372036854775808)`
         const glancing = `few_glance('{few,nobody}', NULL)`
         const nothing = Array.from({ length: 3 }, () => "'{}'").join(",")
         const failing = (claims: string, n: number, fill: (value: string) => string) =>
@@ -149,7 +150,9 @@ const keptPlans = (analyzed: boolean) =>
               )
           })`
         yield* session.query(`EXECUTE ${claiming(crypto.randomUUID())}`)
-        yield* session.query(`EXECUTE ${claimingAll(crypto.randomUUID())}`)
+        for (const statement of ["few_all", "few_several"]) {
+          yield* session.query(`EXECUTE ${claimingAll(statement, 64)(crypto.randomUUID())}`)
+        }
         yield* session.query(`EXECUTE ${glancing}`)
         yield* session.query(`EXECUTE few_settle(${nothing})`)
         yield* session.query(`EXECUTE ${failing(nothing, 0, String)}`)
@@ -171,19 +174,34 @@ const keptPlans = (analyzed: boolean) =>
           const list = (each: (id: string) => string) => `'{${rows.map(({ id }) => each(id)).join(",")}}'`
           return { list, claims: `${list((id) => id)}, ${list(() => "1")}, ${list(() => lease)}` }
         })
+        const locksNothing = Effect.fnUntraced(function*(call: string) {
+          const plan = yield* Plans.explain(session.query, `EXECUTE ${call}`)
+          assert.isAtMost(Plans.buffersOf(plan), 1_000)
+          walksNoTable(Plans.nodesOf(plan))
+          const locks = Plans.nodesOf(plan).filter((node) => node["Node Type"] === "LockRows")
+          assert.deepStrictEqual(locks.map((node) => node["Actual Loops"]), [0], call)
+        })
         yield* explain(`few_settle(${(yield* take(claiming)).claims})`, 2_000)
-        const { claims, list } = yield* take(claimingAll)
+        const { claims, list } = yield* take(claimingAll("few_all", 64))
         yield* explain(failing(claims, 64, (value) => list(() => value)), 4_000)
+        // What they may not take they do not lock: there are other routes, or more than so many jobs in them.
+        const other = yield* session.query<{ id: number }>(
+          `INSERT INTO deadman.route (type, queue) VALUES ('nobody', 'nobody') RETURNING id`
+        )
+        yield* fill(session, other[0]!.id)
+        yield* locksNothing(claimingAll("few_all", 64)(crypto.randomUUID()))
+        yield* locksNothing(claimingAll("few_several", 64)(crypto.randomUUID()))
         const kept = yield* session.query<{ name: string; generic: number; custom: number }>(
           `SELECT name, generic_plans::int AS generic, custom_plans::int AS custom FROM pg_prepared_statements
              WHERE name LIKE 'few%' ORDER BY name`
         )
         assert.deepStrictEqual(kept, [
-          { name: "few_all", generic: 2, custom: 0 },
+          { name: "few_all", generic: 3, custom: 0 },
           { name: "few_claim", generic: 2, custom: 0 },
           { name: "few_fail", generic: 2, custom: 0 },
           { name: "few_glance", generic: 2, custom: 0 },
-          { name: "few_settle", generic: 2, custom: 0 }
+          { name: "few_settle", generic: 2, custom: 0 },
+          { name: "few_several", generic: 2, custom: 0 }
         ])
       }), { deadlineMs: 30_000 })
   })

@@ -81,7 +81,7 @@ it.layer(Postgres.layer, { excludeTestServices: true })("JobStorePostgres: where
           Database.Database.of({
             ...database,
             query: (lane, text, params, options) => {
-              if (text === claimText || text === claimAllText) starts.push(String(params?.[8]))
+              if (text === claimText || text === claimAllText(false)) starts.push(String(params?.[8]))
               return database.query(lane, text, params, options)
             }
           }))

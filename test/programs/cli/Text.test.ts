@@ -17,6 +17,9 @@ it("reads times that name their zone, and tells those that do not from what is n
     ["2030-01-31 08:00:00.125Z", at + 125],
     ["2030-01-31T10:00:00+02:00", at],
     ["2030-01-31T02:30:00-0530", at],
+    // As Python and psql write them.
+    ["2030-01-31T08:00:00.123456+00:00", at + 123],
+    ["2030-01-31 08:00:00+00", at],
     [String(at), at],
     ["2030-01-31T08:00:00", "unzoned"],
     ["2030-01-31 08:00", "unzoned"],

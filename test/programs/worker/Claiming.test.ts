@@ -285,6 +285,25 @@ describe("ClaimLoop", () => {
       assert.strictEqual(of(world, "claimIds").length, before)
     }))
 
+  it.effect("a delivered job whose claim is over before its handler has begun is acknowledged", () =>
+    Effect.gen(function*() {
+      const world = yield* make({ delivering: true })
+      const pool = yield* world.start({
+        work: () => {
+          throw Object.assign(new Error("the claim is not current"), { code: "DM001" })
+        }
+      })
+      yield* pass(100)
+      yield* world.submit("work")
+      yield* pass(300)
+      assert.isAbove(of(world, "claimIds").length, 0)
+      yield* pool.stop
+      const before = of(world, "claimIds").length
+      yield* world.start({ work: () => Effect.void })
+      yield* pass(1_000)
+      assert.strictEqual(of(world, "claimIds").length, before)
+    }))
+
   it.effect("a thousand redeliveries of a running job run nothing again and leave nothing behind", () =>
     Effect.gen(function*() {
       const world = yield* make({ delivering: true })

@@ -6,7 +6,8 @@
  * did. What commits late, or has a higher priority, is found by a walk from the start, at least once a second and
  * after each claim that was not full.
  *
- * While they do not come back full, all that is ready is few, and a shorter statement takes it as a whole.
+ * While they do not come back full, what is ready is few as a rule, and a shorter statement takes it as a whole or not
+ * at all.
  */
 import { Clock, Effect } from "effect"
 import { suspectLosses } from "../../../domain/Claim.ts"
@@ -39,7 +40,10 @@ const deadlineMs = (request: ClaimRequest) => Math.max(50, Math.min(3_000, Math.
 
 /** What is left of that, for one of several statements. */
 const leftMs = (request: ClaimRequest, begunNanos: bigint) =>
-  Effect.map(Clock.monotonicTimeNanos, (nanos) => Math.max(50, deadlineMs(request) - Number(nanos - begunNanos) / 1e6))
+  Effect.map(
+    Clock.monotonicTimeNanos,
+    (nanos) => Math.max(50, deadlineMs(request) - Number((nanos - begunNanos) / 1_000_000n))
+  )
 
 const limited = ({ rooms = [] }: ClaimRequest) => rooms.length === 0 ? null : texts(rooms.map(({ queue }) => queue))
 
@@ -71,6 +75,11 @@ const inOrder = (request: ClaimRequest, start: string, rooms: ReadonlyArray<Sql.
 
 export const make = (db: Database["Service"]): Pick<JobStore["Service"], "claim" | "claimIds" | "recall"> => {
   const starts = new Map<string, Start>()
+  /** When the shorter statement last would not do, */
+  const refusals = new Map<string, bigint>()
+  /** and where it must count first. */
+  const several = new Set<string>()
+  const shorter = { one: Sql.claimAll(false), several: Sql.claimAll(true) }
 
   const remember = (routes: string, first: { readonly rank: number }, walkedNanos: bigint) => {
     if (starts.size >= startMax) starts.clear()
@@ -88,15 +97,27 @@ export const make = (db: Database["Service"]): Pick<JobStore["Service"], "claim"
     )
 
   /** All that is ready; `null` and nothing is taken where that is for the longer statement. */
-  const all = (request: ClaimRequest, deadlineMs: number) =>
-    db.query<Sql.AllRow>("quick", Sql.claimAll, [...parameters(request), rankMin], { deadlineMs }).pipe(
-      Effect.map((rows) =>
-        rows[0]?.whole !== true
-          ? null
-          : rows.filter((row) => row.id !== null).sort((a, b) => a.rank - b.rank || (a.id < b.id ? -1 : 1))
-      ),
-      orUnavailable("claim")
-    )
+  const all = Effect.fnUntraced(function*(request: ClaimRequest, routes: string, begunNanos: bigint) {
+    const refused = refusals.get(routes)
+    if (refused !== undefined && begunNanos - refused < fullWalkEveryNanos) return null
+    const rows = yield* db.query<Sql.AllRow>(
+      "quick",
+      several.has(routes) ? shorter.several : shorter.one,
+      [...parameters(request), rankMin],
+      { deadlineMs: yield* leftMs(request, begunNanos) }
+    ).pipe(orUnavailable("claim"))
+    if (rows[0]?.whole === true) {
+      return rows.filter((row) => row.id !== null).sort((a, b) => a.rank - b.rank || (a.id < b.id ? -1 : 1))
+    }
+    if (rows[0]?.several === true && !several.has(routes)) {
+      if (several.size >= startMax) several.clear()
+      several.add(routes)
+    } else {
+      if (refusals.size >= startMax) refusals.clear()
+      refusals.set(routes, begunNanos)
+    }
+    return null
+  })
 
   const byName = (request: ClaimRequest, deadlineMs: number) =>
     db.transaction("hot", (session) =>
@@ -124,7 +145,7 @@ export const make = (db: Database["Service"]): Pick<JobStore["Service"], "claim"
     const walks = request.readyForMs !== undefined || rooms.length > 0
     const known = walks ? undefined : starts.get(routes)
     if (!walks && known === undefined && request.limit <= few) {
-      const rows = yield* all(request, yield* leftMs(request, begunNanos))
+      const rows = yield* all(request, routes, begunNanos)
       if (rows !== null) {
         if (rows.length >= request.limit) remember(routes, rows[0]!, begunNanos)
         return rows.map(toClaimedJob)

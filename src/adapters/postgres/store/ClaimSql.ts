@@ -171,40 +171,56 @@ export const claimWithRooms = `WITH ${routesWithRooms}, ${byRankWithRooms}, ${ta
 export interface AllRow extends ClaimedRow {
   /** Whether all that was found was taken; if not, none of it. */
   readonly whole: boolean
+  /** Whether there is more than one route. */
+  readonly several: boolean
   /** By which jobs start. */
   readonly rank: number
 }
 
 /**
  * All that is ready, where that is few and takes no thought: none of it a suspect, and together no more than was asked
- * for. Then nothing needs to be counted or put into order beforehand, which is a quarter of what `claim` costs. The one
- * row there is always has no `id` where nothing was taken. $1 to $9 as in `claim`.
+ * for. Then nothing needs to be put into order beforehand, which is a quarter of what `claim` costs. The one row that
+ * there always is has no `id` where nothing was taken. $1 to $9 as in `claim`.
+ *
+ * What is locked and not taken would be passed over by others who were woken for it. So of several routes it first counts
+ * without locks, and the form that does not know of several takes nothing where there are.
  */
-export const claimAll = `WITH ${routes},
+export const claimAll = (several: boolean): string => {
+  const isFew = several ? "(SELECT few FROM n)" : "(SELECT count(*) < 2 FROM r)"
+  return `WITH ${routes},
+  ${
+    several
+      ? `n AS MATERIALIZED (
+    SELECT count(*) <= $6::int AS few FROM (
+      SELECT 1 FROM r CROSS JOIN LATERAL (${head("1", "r.id", "$6::int", "", "")}) f LIMIT $6::int + 1
+    ) f
+  ),`
+      : ""
+  }
   c AS MATERIALIZED (
-    SELECT f.* FROM r CROSS JOIN LATERAL (${
-  head("q.id, q.route, q.rank, q.state, q.bytes, q.losses", "r.id", "$6::int", "FOR NO KEY UPDATE SKIP LOCKED", "")
-}) f
+    SELECT f.* FROM r CROSS JOIN LATERAL (${head(locked, "r.id", "$6::int", "FOR NO KEY UPDATE SKIP LOCKED", "")}) f
+    WHERE ${isFew}
   ),
   a AS MATERIALIZED (
-    SELECT coalesce(
+    SELECT ${isFew} AND coalesce(
       max(losses) < ${suspectLosses} AND count(*) <= $6::int AND (count(*) = 1 OR sum(bytes) <= $7::float8), true
     ) AS whole FROM c
   ),
   e AS MATERIALIZED (SELECT c.id, c.route, c.state FROM c CROSS JOIN a WHERE a.whole),
   ${writing("j.run_at_ms, j.priority")},
   ${
-  tallies(
-    `SELECT e.route, m.state, m.sign * e.n AS n
+    tallies(
+      `SELECT e.route, m.state, m.sign * e.n AS n
      FROM (SELECT route, state, count(*) AS n FROM e WHERE EXISTS (SELECT 1 FROM l) GROUP BY route, state) e
      CROSS JOIN LATERAL (VALUES (e.state, -1), (${state.running}::smallint, 1)) m(state, sign)`
-  )
-}
-  SELECT a.whole, f.*
+    )
+  }
+  SELECT a.whole, (SELECT count(*) > 1 FROM r) AS several, f.*
   FROM a LEFT JOIN (
     SELECT ${claimedColumns}, (j.run_at_ms - j.priority * r.step_ms)::float8 AS rank
     FROM u j JOIN r ON r.id = j.route CROSS JOIN ${bodyOf("j")}
   ) f ON true`
+}
 
 export const claimIds = `WITH ${routesById}, ${byId}, ${taking} ${taken}`
 
