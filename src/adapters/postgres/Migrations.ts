@@ -132,16 +132,41 @@ const isLocked = (error: MigrationError | SqlError.SqlError): boolean =>
 /** Who comes to a table while a step waits for it has to wait as well: shorter than the locks of jobs are waited for. */
 const lockMs = 100
 const triesMax = 60
-/** An autovacuum lets go of a table, but only for whoever has waited for a second: every so manyth try does. */
+/** An autovacuum lets go of a table, but only for whoever has waited for a second: before every so manyth try somebody does, */
 const patientEvery = 12
 const patientMs = 1_200
+
+/**
+ * with a lock that nobody else's conflicts with, and of one table at a time. A step that waits for so long for its second
+ * table would hold the first one meanwhile: statements that hold the second and come to the first are then ended as
+ * deadlocked.
+ */
+const clearTables = Effect.gen(function*() {
+  const sql = yield* SqlClient.SqlClient
+  const busy = yield* sql.unsafe<{ name: string }>(
+    `SELECT DISTINCT c.relname AS name
+     FROM pg_catalog.pg_locks l
+     JOIN pg_catalog.pg_class c ON c.oid = l.relation AND c.relkind = 'r'
+     JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace AND n.nspname = 'deadman'
+     JOIN pg_catalog.pg_database d ON d.oid = l.database AND d.datname = current_database()
+     WHERE l.mode = 'ShareUpdateExclusiveLock' AND l.granted AND l.pid <> pg_backend_pid()`
+  )
+  yield* Effect.forEach(busy, ({ name }) =>
+    Effect.andThen(
+      sql.unsafe(`SET LOCAL lock_timeout = ${patientMs}`),
+      sql.unsafe(`LOCK TABLE deadman.${name} IN SHARE UPDATE EXCLUSIVE MODE`)
+    ).pipe(
+      sql.withTransaction,
+      Effect.catchIf(isLocked, () => Effect.void)
+    ), { discard: true })
+})
 
 const withLocks = <A>(body: Effect.Effect<A, MigrationError | SqlError.SqlError, SqlClient.SqlClient>) =>
   Effect.gen(function*() {
     const sql = yield* SqlClient.SqlClient
     for (let tries = 1;; tries++) {
-      const waitMs = tries % patientEvery === 0 ? patientMs : lockMs
-      const done = yield* Effect.andThen(sql.unsafe(`SET LOCAL lock_timeout = ${waitMs}`), body).pipe(
+      if (tries % patientEvery === 0) yield* clearTables
+      const done = yield* Effect.andThen(sql.unsafe(`SET LOCAL lock_timeout = ${lockMs}`), body).pipe(
         sql.withTransaction,
         Effect.map((value) => ({ value })),
         Effect.catchIf((error) => isLocked(error) && tries < triesMax, () => Effect.succeed(null))

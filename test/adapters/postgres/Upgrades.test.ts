@@ -103,6 +103,34 @@ it.live(
 )
 
 it.live(
+  "a statement that holds one table and comes to another never waits for long, nor is it ended as deadlocked",
+  () =>
+    Effect.gen(function*() {
+      const url = yield* oldDatabase(100)
+      const send = yield* connected(url)
+      yield* send("BEGIN")
+      yield* send("LOCK TABLE deadman.job IN ROW EXCLUSIVE MODE")
+      const migrating = yield* Effect.forkChild(migrate(url))
+      const from = performance.now()
+      let longest = 0
+      // For longer than the migration takes to lose its patience.
+      while (performance.now() - from < 9_000) {
+        const before = performance.now()
+        yield* send("SAVEPOINT here")
+        yield* send("LOCK TABLE deadman.body IN ACCESS SHARE MODE")
+        yield* send("ROLLBACK TO here")
+        longest = Math.max(longest, performance.now() - before)
+        yield* Effect.sleep("20 millis")
+      }
+      yield* send("COMMIT")
+      yield* Fiber.join(migrating)
+      assert.isBelow(longest, 1_000)
+      assert.strictEqual(yield* versionOf(url), schemaVersion)
+    }).pipe(Effect.scoped),
+  180_000
+)
+
+it.live(
   "ten processes that start at once on an older database all find the schema right",
   () =>
     Effect.gen(function*() {
