@@ -1,6 +1,9 @@
 /** What a statement costs the server, of the very text that is sent: its plan, as it ran. */
 import { Effect } from "effect"
-import { Database, type DatabaseFailed, type Session } from "../../src/adapters/postgres/Database.ts"
+import { Database, ints, long, type Session, texts } from "../../src/adapters/postgres/Database.ts"
+import type { DatabaseFailed } from "../../src/adapters/postgres/DatabaseFailed.ts"
+import * as ClaimSql from "../../src/adapters/postgres/store/ClaimSql.ts"
+import * as Jobs from "./Jobs.ts"
 
 export interface Plan {
   readonly "Node Type": string
@@ -40,3 +43,30 @@ export const explainAlone = (
   params: ReadonlyArray<unknown> = []
 ): Effect.Effect<Plan, DatabaseFailed, Database> =>
   Effect.flatMap(Database, (database) => explain((...asked) => database.query("read", ...asked), text, params))
+
+/** Queues with a limit, and how many more jobs of each there is room for. */
+export type Rooms = ReadonlyArray<readonly [queue: string, room: number]>
+
+/** The plan of the statement that a claim sends; what it took is given back. */
+export const ofClaim = Effect.fnUntraced(function*(types: ReadonlyArray<string>, limit: number, rooms: Rooms = []) {
+  const database = yield* Database
+  const lease = yield* Jobs.freshLease
+  return yield* database.transaction("hot", (session) =>
+    Effect.flatMap(
+      explain(session.query, rooms.length === 0 ? ClaimSql.claim : ClaimSql.claimWithRooms, [
+        lease,
+        5_000,
+        "ada",
+        texts(types),
+        null,
+        limit,
+        long(1e9),
+        32_768,
+        "-9223372036854775808",
+        null,
+        ...(rooms.length === 0 ? [] : [texts(rooms.map(([queue]) => queue)), ints(rooms.map(([, room]) => room))])
+      ]),
+      // What fails is rolled back.
+      (plan) => Effect.fail({ _tag: "Explained", plan } as const)
+    )).pipe(Effect.catchTag("Explained", ({ plan }) => Effect.succeed(plan)))
+})

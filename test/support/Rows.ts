@@ -52,6 +52,29 @@ export const pending = Effect.fnUntraced(function*(jobs: ReadonlyArray<NewRow>, 
   )
 })
 
+/** A great many jobs of a type, due one after the other from now on: ready, or waiting for a time that does not come. */
+export const many = Effect.fnUntraced(function*(
+  count: number,
+  { queue, type, waiting = false }: { readonly type: string; readonly queue?: string; readonly waiting?: boolean }
+) {
+  const at = yield* route(type, queue)
+  const database = yield* Database
+  yield* database.query(
+    "read",
+    `WITH x AS MATERIALIZED (
+       SELECT gen_random_uuid() AS id, deadman.statement_ms() + n AS due FROM generate_series(1, $2::int) n
+     ), b AS (
+       INSERT INTO deadman.body (id, payload, created_at_ms, max_attempts) SELECT id, '1', due, 10 FROM x
+     )
+     INSERT INTO deadman.job (id, run_at_ms, rank, wait_ms, route, bytes)
+     SELECT id, due, CASE WHEN NOT $3::boolean THEN due END, CASE WHEN $3::boolean THEN due + 1e12::bigint END,
+            $1::int, 1
+     FROM x`,
+    [at, count, waiting],
+    { deadlineMs: 30_000 }
+  )
+})
+
 /** Lease rows without jobs. */
 export const leases = (ids: ReadonlyArray<LeaseId>, leaseMs: number, jobs: ReadonlyArray<JobId> = []) =>
   sql(

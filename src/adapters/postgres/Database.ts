@@ -7,12 +7,12 @@
  * A deadline must hold when the server is frozen. Interrupting a running statement waits for the driver to drain its
  * connection, which takes seconds then; so a statement runs in a fiber of its own, and who asked waits for its answer
  * or for the time, whichever is first. What was sent may still take effect.
- *
- * Errors are told apart by SQLSTATE, from a closed list. Their text never holds a connection string or a payload.
  */
 import { PgConnection, PgPool, PgTypes } from "@effect/sql-pg"
-import { Cause, Context, Effect, Exit, Layer, type Queue, type Redacted, Result, Schema, Scope } from "effect"
+import { Cause, Context, Effect, Exit, Layer, type Queue, type Redacted, Result, Scope } from "effect"
 import { SqlError } from "effect/sql"
+import { DatabaseFailed, fromSqlError, unavailable } from "./DatabaseFailed.ts"
+import { mend, type Params, ping, run, send } from "./Sending.ts"
 
 /**
  * `hot`: submit, claim, settle. `quick`: the same of a few jobs, by plans that are made once. `vital`: heartbeats and
@@ -28,75 +28,6 @@ export const few = 64
 
 /** The lane for a statement about so many jobs. */
 export const laneFor = (jobs: number): Lane => jobs <= few ? "quick" : "hot"
-
-const Kind = Schema.Literals([
-  /** No answer, or none in time, or not now. Whether it took effect is not known. */
-  "unavailable",
-  /** A row was locked for longer than `lock_timeout`. Nothing was changed. */
-  "locked",
-  /** Lost a deadlock or a serialization race. Nothing was changed; the whole may be tried again. */
-  "deadlock",
-  /** Postgres cannot hold these values. Nothing was changed, and no retry helps. */
-  "refused",
-  /** The statement itself is wrong here: a defect, missing rights, another schema. */
-  "broken"
-])
-
-export class DatabaseFailed extends Schema.TaggedError<DatabaseFailed>()("DatabaseFailed", {
-  kind: Kind,
-  /** The SQLSTATE, if the server answered. */
-  code: Schema.NullOr(Schema.String),
-  constraint: Schema.NullOr(Schema.String),
-  message: Schema.String
-}) {}
-
-const unavailable = (message: string, code: string | null = null) =>
-  new DatabaseFailed({ kind: "unavailable", code, constraint: null, message })
-
-const kindOf = (code: string): typeof Kind.Type => {
-  if (code === "55P03") return "locked"
-  if (code === "40P01" || code === "40001") return "deadlock"
-  // A sequence that has run out is among the bad values, and is nobody's value.
-  if (code === "2200H") return "unavailable"
-  const group = code.slice(0, 2)
-  if (group === "22" || group === "23" || group === "54") return "refused"
-  // Connections, resources, shutdown and cancellation, a session cut for idling, a server that is read-only or lost
-  // its disk, a database that is being restored, a role that may not log in at present.
-  if (["08", "53", "57", "58", "XX", "28", "3D"].includes(group) || code === "25006" || code === "25P03") {
-    return "unavailable"
-  }
-  return "broken"
-}
-
-const messageMax = 300
-
-/** Some limit of the server: that of a value, and that of the queue of notifications, which is no value's fault. */
-const limitExceeded = "54000"
-
-/** The part of Postgres that says so of notifications. What it says may be in any language. */
-const notifying = "async.c"
-
-/** What the server said, by its code: the driver's own classes put a read-only server beside a bad value. */
-const fromSqlError = (error: SqlError.SqlError): DatabaseFailed => {
-  const fields = error.reason.cause as
-    | { code?: unknown; constraint?: unknown; file?: unknown; message?: unknown }
-    | undefined
-  const code = typeof fields?.code === "string" ? fields.code : null
-  const message = String(fields?.message ?? error.message).slice(0, messageMax)
-  if (code !== null && /^[0-9A-Z]{5}$/.test(code)) {
-    return new DatabaseFailed({
-      kind: code === limitExceeded && fields?.file === notifying ? "unavailable" : kindOf(code),
-      code,
-      constraint: typeof fields?.constraint === "string" ? fields.constraint : null,
-      message
-    })
-  }
-  // No SQLSTATE: the connection failed, or a value could not be encoded, which only our own statements can cause.
-  const encoding = fields instanceof PgTypes.CodecError
-  return new DatabaseFailed({ kind: encoding ? "broken" : "unavailable", code, constraint: null, message })
-}
-
-type Params = ReadonlyArray<unknown>
 
 /** One connection, inside a transaction. */
 export interface Session {
@@ -245,27 +176,6 @@ const underDeadline = <A, E>(
     })
   )
 
-const run = <Row extends object>(connection: PgConnection.PgConnection, text: string, params: Params) =>
-  Effect.mapBoth(connection.query(text, params), {
-    onFailure: fromSqlError,
-    onSuccess: (result) => result.rows as unknown as ReadonlyArray<Row>
-  })
-
-/** Says so from the server it is connected to: another connection may lead to one that takes writes. */
-const readOnly = "25006"
-
-/** Nobody notifies on a server that takes no writes. */
-const askReadOnly = "SELECT current_setting('transaction_read_only') = 'on' AS read_only"
-
-/** A notification on a channel that stands in the text is a hint: without it workers look by themselves, a little later. */
-const hint = "pg_notify('"
-const withoutHints = (text: string): string => text.replaceAll(hint, "concat('")
-
-/** Takes out what every listener has read. Postgres does so when something is added, and not where nothing can be. */
-const tidyQueue = "SELECT pg_notification_queue_usage()"
-
-const isFull = ({ code, kind }: DatabaseFailed): boolean => code === limitExceeded && kind === "unavailable"
-
 const transact = <A, E>(
   connection: PgConnection.PgConnection,
   body: (session: Session) => Effect.Effect<A, E>
@@ -313,50 +223,31 @@ const make = Effect.fnUntraced(function*(config: Config) {
       (error) => error instanceof SqlError.SqlError ? fromSqlError(error) : error as Exclude<E, SqlError.SqlError>
     )
 
-  /** What a failure says about the connection, or about the server, beyond the statement that met it. */
-  const mend = (lane: Lane, connection: PgConnection.PgConnection, error: DatabaseFailed): Effect.Effect<void> =>
-    error.code === readOnly
-      // A server that was demoted may keep its connections, and a pool sends to them for as long as it is used.
-      ? pools[lane].invalidate(connection)
-      : isFull(error)
-      ? Effect.ignore(run(connection, tidyQueue, []))
-      : Effect.void
-
-  const send = <Row extends object>(
-    lane: Lane,
-    connection: PgConnection.PgConnection,
-    text: string,
-    params: Params
-  ): Effect.Effect<ReadonlyArray<Row>, DatabaseFailed> =>
-    Effect.catch(run<Row>(connection, text, params), (error) =>
-      Effect.andThen(
-        mend(lane, connection, error),
-        isFull(error) && text.includes(hint)
-          ? run<Row>(connection, withoutHints(text), params)
-          : Effect.fail(error)
-      ))
-
   const query: Database["Service"]["query"] = <Row extends object>(
     lane: Lane,
     text: string,
     params: Params = [],
     options?: { readonly deadlineMs?: number | undefined }
-  ) =>
-    underDeadline(
-      classified(pools[lane].use((connection) => send<Row>(lane, connection, text, params))),
+  ) => {
+    const pool = pools[lane]
+    return underDeadline(
+      classified(pool.use((connection) => send<Row>(pool, connection, text, params))),
       deadline(lane, options)
     )
+  }
 
-  const transaction: Database["Service"]["transaction"] = (lane, body, options) =>
-    underDeadline(
-      Effect.scoped(Effect.flatMap(classified(pools[lane].reserve), (connection) =>
+  const transaction: Database["Service"]["transaction"] = (lane, body, options) => {
+    const pool = pools[lane]
+    return underDeadline(
+      Effect.scoped(Effect.flatMap(classified(pool.reserve), (connection) =>
         transact(connection, body).pipe(
-          Effect.tapError((error) => error instanceof DatabaseFailed ? mend(lane, connection, error) : Effect.void),
+          Effect.tapError((error) => error instanceof DatabaseFailed ? mend(pool, connection, error) : Effect.void),
           // An unfinished transaction must not go back into the pool.
-          Effect.onInterrupt(() => pools[lane].invalidate(connection))
+          Effect.onInterrupt(() => pool.invalidate(connection))
         ))),
       deadline(lane, options)
     )
+  }
 
   const listen: Database["Service"]["listen"] = Effect.fnUntraced(function*(channel) {
     const scope = yield* Scope.Scope
@@ -370,15 +261,7 @@ const make = Effect.fnUntraced(function*(config: Config) {
           // Listening takes the connection for itself; only who has pinned it can send more on it.
           const pinned = yield* connection.pin
           const notifications = yield* pinned.listen(channel)
-          const ping: Listening["ping"] = (deadlineMs) =>
-            Effect.flatMap(
-              underDeadline(run<{ read_only: boolean }>(pinned, askReadOnly, []), deadlineMs),
-              ([row]) =>
-                row?.read_only === true
-                  ? Effect.fail(unavailable("this server takes no writes", readOnly))
-                  : Effect.void
-            )
-          return { notifications, ping }
+          return { notifications, ping: (deadlineMs: number) => underDeadline(ping(pinned), deadlineMs) }
         }),
         fromSqlError
       ).pipe(Scope.provide(inner)),

@@ -11,7 +11,8 @@
 import { Effect, FiberSet, Layer } from "effect"
 import type { Claim } from "../../domain/Claim.ts"
 import { ClaimNotCurrent, GuardedEffects, GuardedEffectsUnavailable } from "../../ports/GuardedEffects.ts"
-import { Database, type DatabaseFailed, ints, texts, uuids } from "./Database.ts"
+import { Database, ints, texts, uuids } from "./Database.ts"
+import type { DatabaseFailed } from "./DatabaseFailed.ts"
 import { state } from "./store/Rows.ts"
 
 const deadlineMs = 2_000

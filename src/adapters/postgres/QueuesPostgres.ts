@@ -15,7 +15,8 @@ import { type JobState, jobStates } from "../../domain/JobState.ts"
 import * as QueueSettings from "../../domain/QueueSettings.ts"
 import * as Rank from "../../domain/Rank.ts"
 import { Queues, QueuesUnavailable, type QueueView, TooManyLimits } from "../../ports/Queues.ts"
-import { Database, type DatabaseFailed, long } from "./Database.ts"
+import { Database, long } from "./Database.ts"
+import type { DatabaseFailed } from "./DatabaseFailed.ts"
 import { wakeChannel } from "./store/Rows.ts"
 
 /** Longer than any statement of a submit or a promotion may run. */

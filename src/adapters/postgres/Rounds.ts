@@ -5,7 +5,7 @@
  * a statement may find everything moved on, and has to be tried anew.
  */
 import { Effect } from "effect"
-import { DatabaseFailed } from "./Database.ts"
+import { DatabaseFailed } from "./DatabaseFailed.ts"
 
 const roundMax = 5
 

@@ -5,7 +5,8 @@
  */
 import { Effect } from "effect"
 import { deadReasons } from "../../domain/JobState.ts"
-import { Database, type DatabaseFailed } from "./Database.ts"
+import { Database } from "./Database.ts"
+import type { DatabaseFailed } from "./DatabaseFailed.ts"
 
 export interface Verification {
   readonly jobs: number

@@ -7,7 +7,8 @@
  */
 import { Effect } from "effect"
 import { deadReasons } from "../../domain/JobState.ts"
-import { Database, type DatabaseFailed } from "./Database.ts"
+import { Database } from "./Database.ts"
+import type { DatabaseFailed } from "./DatabaseFailed.ts"
 
 const statements = [
   `CREATE SCHEMA IF NOT EXISTS deadman_chaos`,

@@ -16,49 +16,6 @@ import * as Rows from "../../support/Rows.ts"
 
 const storeLayer = JobStorePostgres.layer({ wake: false, keyTtlMs: 60_000 })
 
-/** Runs the statement that a claim sends, and takes it back. */
-const explainClaim = Effect.fnUntraced(function*(types: ReadonlyArray<string>, limit: number) {
-  const database = yield* Database.Database
-  const lease = yield* Jobs.freshLease
-  return yield* database.transaction("hot", (session) =>
-    Effect.gen(function*() {
-      const plan = yield* Plans.explain(session.query, claim, [
-        lease,
-        5_000,
-        "ada",
-        Database.texts(types),
-        null,
-        limit,
-        Database.long(1e9),
-        32_768,
-        "-9223372036854775808",
-        null
-      ])
-      yield* session.query(`DELETE FROM deadman.lease WHERE id = $1::uuid`, [lease])
-      return { buffers: Plans.buffersOf(plan), nodes: Plans.nodesOf(plan) }
-    }))
-})
-
-const many = (type: string, count: number, waiting: boolean) =>
-  Effect.gen(function*() {
-    const route = yield* Rows.route(type)
-    const database = yield* Database.Database
-    yield* database.query(
-      "read",
-      `WITH x AS MATERIALIZED (
-         SELECT gen_random_uuid() AS id, deadman.statement_ms() + n AS due FROM generate_series(1, $2::int) n
-       ), b AS (
-         INSERT INTO deadman.body (id, payload, created_at_ms, max_attempts) SELECT id, '1', due, 10 FROM x
-       )
-       INSERT INTO deadman.job (id, run_at_ms, rank, wait_ms, route, bytes)
-       SELECT id, due, CASE WHEN NOT $3::boolean THEN due END, CASE WHEN $3::boolean THEN due + 1e12::bigint END,
-              $1::int, 1
-       FROM x`,
-      [route, count, waiting],
-      { deadlineMs: 30_000 }
-    )
-  })
-
 it.layer(Layer.provideMerge(storeLayer, Postgres.layer), { excludeTestServices: true, timeout: "2 minutes" })(
   "JobStorePostgres: plans",
   (it) => {
@@ -70,23 +27,23 @@ it.layer(Layer.provideMerge(storeLayer, Postgres.layer), { excludeTestServices: 
           yield* Rows.query(`ALTER TABLE deadman.job SET (autovacuum_enabled = false)`)
           yield* Rows.query(`ALTER TABLE deadman.body SET (autovacuum_enabled = false)`)
           for (let part = 0; part < 4; part++) {
-            yield* many("wanted", 25_000, true)
-            yield* many("foreign", 25_000, false)
+            yield* Rows.many(25_000, { type: "wanted", waiting: true })
+            yield* Rows.many(25_000, { type: "foreign" })
           }
           for (const statistics of ["none", "analyzed"]) {
             if (statistics === "analyzed") {
               yield* Rows.query(`ANALYZE deadman.job`)
               yield* Rows.query(`ANALYZE deadman.body`)
             }
-            const empty = yield* explainClaim(["wanted"], 500)
-            assert.isAtMost(empty.buffers, 50, `${statistics}: one route`)
-            const both = yield* explainClaim(["wanted", "nobody"], 500)
-            assert.isAtMost(both.buffers, 50, `${statistics}: types without jobs`)
-            const some = yield* explainClaim(["wanted", "foreign"], 10)
-            assert.isAtMost(some.buffers, 1_000, `${statistics}: ten of 100,000`)
-            const full = yield* explainClaim(["foreign"], 500)
-            assert.isAtMost(full.buffers, 25_000, `${statistics}: 500 of 100,000`)
-            for (const node of [...some.nodes, ...full.nodes]) {
+            const empty = yield* Plans.ofClaim(["wanted"], 500)
+            assert.isAtMost(Plans.buffersOf(empty), 50, `${statistics}: one route`)
+            const both = yield* Plans.ofClaim(["wanted", "nobody"], 500)
+            assert.isAtMost(Plans.buffersOf(both), 50, `${statistics}: types without jobs`)
+            const some = yield* Plans.ofClaim(["wanted", "foreign"], 10)
+            assert.isAtMost(Plans.buffersOf(some), 1_000, `${statistics}: ten of 100,000`)
+            const full = yield* Plans.ofClaim(["foreign"], 500)
+            assert.isAtMost(Plans.buffersOf(full), 25_000, `${statistics}: 500 of 100,000`)
+            for (const node of [some, full].flatMap(Plans.nodesOf)) {
               assert.isFalse(
                 Plans.walks(node, "job"),
                 `${statistics}: jobs are found one by one, in the order of an index`

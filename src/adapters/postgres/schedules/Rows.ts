@@ -13,7 +13,8 @@ import {
   type Timing
 } from "../../../domain/Schedule.ts"
 import { type Due, SchedulesUnavailable } from "../../../ports/Schedules.ts"
-import { type DatabaseFailed, long, texts } from "../Database.ts"
+import { long, texts } from "../Database.ts"
+import type { DatabaseFailed } from "../DatabaseFailed.ts"
 import type { DueRow, ScheduleRow } from "./SchedulesSql.ts"
 
 export type Operation = SchedulesUnavailable["operation"]

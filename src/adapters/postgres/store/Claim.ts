@@ -75,9 +75,9 @@ const inOrder = (request: ClaimRequest, start: string, rooms: ReadonlyArray<Sql.
 
 export const make = (db: Database["Service"]): Pick<JobStore["Service"], "claim" | "claimIds" | "recall"> => {
   const starts = new Map<string, Start>()
-  /** When the shorter statement last would not do, */
+  /** When the shorter statement last would not do, by what was asked for. */
   const refusals = new Map<string, bigint>()
-  /** and where it must count first. */
+  /** For what it must count first. */
   const several = new Set<string>()
   const shorter = { one: Sql.claimAll(false), several: Sql.claimAll(true) }
 

@@ -17,7 +17,8 @@ import {
   type Rebooked,
   type Resubmitted
 } from "../../../ports/JobStore.ts"
-import type { Database, DatabaseFailed } from "../Database.ts"
+import type { Database } from "../Database.ts"
+import type { DatabaseFailed } from "../DatabaseFailed.ts"
 import * as Rounds from "../Rounds.ts"
 import { journals, lostEpochs, mark, orUnavailable, state, type StoreOptions, tallies, wakes } from "./Rows.ts"
 

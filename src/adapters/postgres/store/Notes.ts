@@ -7,7 +7,8 @@
 import { Effect } from "effect"
 import type { Note } from "../../../domain/Notes.ts"
 import type { JobStore } from "../../../ports/JobStore.ts"
-import { type Database, type DatabaseFailed, ints, texts, uuids } from "../Database.ts"
+import { type Database, ints, texts, uuids } from "../Database.ts"
+import type { DatabaseFailed } from "../DatabaseFailed.ts"
 import { orUnavailable } from "./Rows.ts"
 
 /** $1 ids, $2 epochs, $3 leases, $4 attempts, $5 progress, $6 lines as `[{"ago": ms, "line"}]`. */

@@ -9,7 +9,7 @@ import { type Backoff, defaults } from "../../../domain/Backoff.ts"
 import type { ClaimedJob, JobType, Queue } from "../../../domain/Job.ts"
 import type { JobId } from "../../../domain/JobId.ts"
 import { JobStoreUnavailable } from "../../../ports/JobStore.ts"
-import type { DatabaseFailed } from "../Database.ts"
+import type { DatabaseFailed } from "../DatabaseFailed.ts"
 
 /** What the store's statements are told by its configuration. */
 export interface StoreOptions {

@@ -8,7 +8,8 @@
 import { Effect } from "effect"
 import type { Settlement } from "../../../domain/Outcome.ts"
 import type { JobStore, Settled } from "../../../ports/JobStore.ts"
-import { bools, type Database, type DatabaseFailed, ints, laneFor, longs, texts, uuids } from "../Database.ts"
+import { bools, type Database, ints, laneFor, longs, texts, uuids } from "../Database.ts"
+import type { DatabaseFailed } from "../DatabaseFailed.ts"
 import { orUnavailable, type StoreOptions } from "./Rows.ts"
 import * as Sql from "./SettleSql.ts"
 

@@ -11,7 +11,8 @@
 import { Effect } from "effect"
 import { defaults } from "../../../domain/Backoff.ts"
 import { attemptDefault, type NewJob } from "../../../domain/Job.ts"
-import { type Database, type DatabaseFailed, ints, longs, texts, uuids } from "../Database.ts"
+import { type Database, ints, longs, texts, uuids } from "../Database.ts"
+import type { DatabaseFailed } from "../DatabaseFailed.ts"
 import { dueSoonMs, type StoreOptions, wakeChannel, wakes } from "./Rows.ts"
 import { hasTerms } from "./SubmitTerms.ts"
 

@@ -1,4 +1,4 @@
-/** The statements of `Submit.ts`. */
+/** The statements of `SubmitLanes.ts`. */
 import { lockTimeoutMs } from "../Database.ts"
 import { dueSoonMs, type StoreOptions, tallies, wakes } from "./Rows.ts"
 

@@ -8,7 +8,8 @@ import { Effect } from "effect"
 import type { NewJob } from "../../../domain/Job.ts"
 import type { JobId } from "../../../domain/JobId.ts"
 import type { Submitted } from "../../../ports/JobStore.ts"
-import { type DatabaseFailed, longs, texts } from "../Database.ts"
+import { longs, texts } from "../Database.ts"
+import type { DatabaseFailed } from "../DatabaseFailed.ts"
 import { dueSoonMs, type StoreOptions, tallies, wakes } from "./Rows.ts"
 
 /** In one statement: whoever wants the same places waits for all of it. */

@@ -6,7 +6,8 @@
  * and stopped; what it reports all the same is stale.
  */
 import { Effect } from "effect"
-import { type Database, type DatabaseFailed, uuids } from "../Database.ts"
+import { type Database, uuids } from "../Database.ts"
+import type { DatabaseFailed } from "../DatabaseFailed.ts"
 import { journals, lostEpochs, state, tallies, wakes } from "./Rows.ts"
 
 /** What a walk `w` over jobs has seen of them, as `id/lease`. */
@@ -64,7 +65,7 @@ export interface Unleased {
 
 export const make = (db: Database["Service"], wake: boolean): Unleased => {
   const sql = takeBack(wake)
-  /** When it was seen first. */
+  /** The walk that has seen it first. */
   const before = new Map<string, number>()
   return {
     waits: () => before.size > 0,
