@@ -1,8 +1,8 @@
 /**
  * `deadman migrate` and `deadman doctor`: what is asked of the services themselves, by the variables of the programs.
  *
- * Neither needs a server. `doctor` looks at everything that is configured, one thing after the other, and a thing that
- * is away does not keep it from the next.
+ * Neither needs a server. `doctor` looks at everything that is configured, at the same time, and a thing that is away or
+ * wrong does not keep it from the others.
  */
 import { Clock, type Config, Effect, Option, type Redacted, type Scope } from "effect"
 import { Command, Flag } from "effect/cli"
@@ -17,7 +17,10 @@ import * as RedisCheckup from "../adapters/redis/Checkup.ts"
 import * as Table from "./cli/Table.ts"
 import { lengthFlag } from "./CliInput.ts"
 import { type Answer, answering, CliFailed, exits, root, tokenOf, Unsaid, usage } from "./CliRoot.ts"
-import * as Findings from "./doctor/Findings.ts"
+import * as Finding from "./doctor/Finding.ts"
+import * as KafkaFindings from "./doctor/KafkaFindings.ts"
+import * as PostgresFindings from "./doctor/PostgresFindings.ts"
+import * as RedisFindings from "./doctor/RedisFindings.ts"
 import * as KafkaConfig from "./KafkaConfig.ts"
 import * as Variables from "./process/Variables.ts"
 import * as RedisConfig from "./RedisConfig.ts"
@@ -82,12 +85,12 @@ export const migrate = Command.make(
   })
 ).pipe(Command.withDescription("Brings the schema up to date, or says that it is; needs the right to change it"))
 
-type Found = ReadonlyArray<Findings.Finding>
+type Found = ReadonlyArray<Finding.Finding>
 
 const postgres = (profile: StoreConfig.Profile, oldMs: number): Effect.Effect<Found> =>
   Effect.suspend(() => {
     if (profile._tag === "embedded" && !existsSync(join(resolve(profile.dataDir), "postgres"))) {
-      return Effect.succeed<Found>([Findings.note(
+      return Effect.succeed<Found>([Finding.look(
         "postgres",
         "no_data",
         `DEADMAN_DATABASE_URL is not set, and ${profile.dataDir} holds no data`,
@@ -96,9 +99,9 @@ const postgres = (profile: StoreConfig.Profile, oldMs: number): Effect.Effect<Fo
     }
     return Effect.scoped(Effect.flatMap(databaseOf(profile), PostgresCheckup.look)).pipe(
       Effect.match({
-        onSuccess: (facts): Found => Findings.postgres(facts, { version, schema: Migrations.schemaVersion, oldMs }),
+        onSuccess: (facts): Found => PostgresFindings.of(facts, { version, schema: Migrations.schemaVersion, oldMs }),
         onFailure: ({ message }): Found => [
-          Findings.away("postgres", message, "Start it, or mend DEADMAN_DATABASE_URL: without it nothing runs.")
+          Finding.away("postgres", message, "Start it, or mend DEADMAN_DATABASE_URL: without it nothing runs.")
         ]
       })
     )
@@ -108,11 +111,11 @@ const redis: Effect.Effect<Found, Misconfigured> = Effect.gen(function*() {
   const config = yield* RedisConfig.fromEnv
   return config === null ? [] : yield* RedisCheckup.look(config).pipe(
     Effect.match({
-      onSuccess: Findings.redis,
+      onSuccess: RedisFindings.of,
       onFailure: ({ advice, message }) => [
         advice === null
-          ? Findings.away("redis", message, "Start it, or mend DEADMAN_REDIS_URL; until then Postgres does its work.")
-          : Findings.refused(
+          ? Finding.away("redis", message, "Start it, or mend DEADMAN_REDIS_URL; until then Postgres does its work.")
+          : Finding.refused(
             "redis",
             message,
             `${advice}; until then no program starts, and those that run use Postgres.`
@@ -127,28 +130,28 @@ const kafka: Effect.Effect<Found, Misconfigured> = Effect.gen(function*() {
   return config === null ? [] : yield* KafkaCheckup.look(config).pipe(
     Effect.match({
       onSuccess: (facts) => [
-        ...Findings.kafka(facts),
-        ...(config.login !== null && config.tls === null ? [Findings.cleartext] : [])
+        ...KafkaFindings.of(facts),
+        ...(config.login !== null && config.tls === null ? [KafkaFindings.cleartext] : [])
       ],
       onFailure: ({ advice, reason }) => [
         advice === null
-          ? Findings.away(
+          ? Finding.away(
             "kafka",
             reason,
             "Start it, or mend DEADMAN_KAFKA_BROKERS; jobs are found in Postgres meanwhile."
           )
-          : Findings.refused("kafka", reason, `${advice}; jobs are found in Postgres meanwhile.`)
+          : Finding.refused("kafka", reason, `${advice}; jobs are found in Postgres meanwhile.`)
       ]
     })
   )
 })
 
 /** What is wrong with one is no reason to be silent about the others. */
-const misconfigured = <E, R>(about: string, look: Effect.Effect<Found, E | Variables.Misconfigured, R>) =>
-  Effect.catchIf(
+const misconfigured = (about: string, look: Effect.Effect<Found, Misconfigured>) =>
+  Effect.catchTag(
     look,
-    (error): error is Variables.Misconfigured => error instanceof Variables.Misconfigured,
-    ({ message }) => Effect.succeed<Found>([Findings.refused(about, message, "Mend it: no program starts with this.")])
+    "Misconfigured",
+    ({ message }) => Effect.succeed<Found>([Finding.refused(about, message, "Mend it: no program starts with this.")])
   )
 
 /** Only a server that was named has to be there: a machine with workers alone has none. */
@@ -161,8 +164,8 @@ const server = Effect.gen(function*() {
   return yield* client.ready.pipe(Effect.match({
     onSuccess: ({ ready, reasons }): Found => [
       ready
-        ? Findings.fine("server", "ready", `${client.url} is ready`)
-        : Findings.note(
+        ? Finding.good("server", "ready", `${client.url} is ready`)
+        : Finding.look(
           "server",
           "not_ready",
           `${client.url} is not ready: ${reasons.join("; ")}`,
@@ -172,11 +175,11 @@ const server = Effect.gen(function*() {
     onFailure: (error): Found =>
       given === null
         ? []
-        : [Findings.away("server", error.message, "Start it, or mend --url, DEADMAN_URL or the token.")]
+        : [Finding.away("server", error.message, "Start it, or mend --url, DEADMAN_URL or the token.")]
   }))
 })
 
-const marks: Readonly<Record<Findings.Finding["level"], readonly [string, Table.Tone]>> = {
+const marks: Readonly<Record<Finding.Finding["level"], readonly [string, Table.Tone]>> = {
   good: ["ok", "good"],
   "worth a look": ["look", "busy"],
   bad: ["BAD", "bad"]
@@ -188,7 +191,7 @@ const textOf = ({ look }: Answer, findings: Found): string => {
     const head = `${look.paint(mark.padEnd(4), tone)}  ${about.padEnd(9)}  ${Table.cell(text).text}`
     return advice === null ? head : `${head}\n${" ".repeat(17)}${look.paint(Table.cell(advice).text, "quiet")}`
   })
-  const count = (level: Findings.Finding["level"]) => findings.filter((finding) => finding.level === level).length
+  const count = (level: Finding.Finding["level"]) => findings.filter((finding) => finding.level === level).length
   return [...rows, "", `${count("bad")} bad, ${count("worth a look")} worth a look, ${count("good")} well`].join("\n")
 }
 

@@ -12,7 +12,9 @@ import { describeWithKafka, describeWithRedis, kafkaBrokers } from "../../suppor
 
 interface Said {
   readonly well: boolean
-  readonly findings: ReadonlyArray<{ readonly level: string; readonly code: string; readonly text: string }>
+  readonly findings: ReadonlyArray<
+    { readonly level: string; readonly about: string; readonly code: string; readonly text: string }
+  >
 }
 
 const doctor = Effect.fnUntraced(function*(env: Readonly<Record<string, string>>, ...args: ReadonlyArray<string>) {
@@ -149,6 +151,28 @@ it.live(
       assert.notInclude(wrong.err, "hunter2")
       const nothing = yield* doctor({ DEADMAN_DATA_DIR: "test/no-such-folder" })
       assert.strictEqual(levelOf(nothing, "no_data"), "worth a look")
+    }).pipe(Effect.scoped),
+  180_000
+)
+
+it.live(
+  "a Redis and a Kafka that are misconfigured keep nothing else from being looked at",
+  () =>
+    Effect.gen(function*() {
+      const { env } = yield* fresh
+      const said = yield* doctor({
+        ...env,
+        DEADMAN_REDIS_URL: "http://:hunter2@127.0.0.1:6379",
+        DEADMAN_KAFKA_BROKERS: "no port"
+      })
+      const refused = said.findings.filter(({ code }) => code === "refused")
+      assert.deepStrictEqual(refused.map(({ about, level }) => [about, level]), [["redis", "bad"], ["kafka", "bad"]])
+      assert.include(refused[0]?.text, "DEADMAN_REDIS_URL")
+      assert.include(refused[1]?.text, "DEADMAN_KAFKA_BROKERS")
+      assert.notInclude(JSON.stringify(said), "hunter2")
+      for (const code of ["schema", "clock", "backlog"]) {
+        assert.strictEqual(levelOf(said, code), "good")
+      }
     }).pipe(Effect.scoped),
   180_000
 )

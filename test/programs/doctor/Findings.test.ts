@@ -1,7 +1,10 @@
 /** What is said of facts that no test can bring about on a machine that others use too. */
 import { assert, it } from "@effect/vitest"
 import type { KafkaFacts, PostgresFacts, RedisFacts, SchemaFacts } from "../../../src/ports/Checkups.ts"
-import * as Findings from "../../../src/programs/doctor/Findings.ts"
+import type { Finding } from "../../../src/programs/doctor/Finding.ts"
+import * as KafkaFindings from "../../../src/programs/doctor/KafkaFindings.ts"
+import * as PostgresFindings from "../../../src/programs/doctor/PostgresFindings.ts"
+import * as RedisFindings from "../../../src/programs/doctor/RedisFindings.ts"
 
 const schema: SchemaFacts = {
   tables: [{ name: "job", live: 100, dead: 50, bytes: 8_192 }],
@@ -34,17 +37,17 @@ const well: PostgresFacts = {
 const ours = { version: "1.0.0", schema: 3, oldMs: 60_000 }
 
 /** `code: level` of whatever is not well. */
-const wrong = (findings: ReadonlyArray<Findings.Finding>): ReadonlyArray<string> =>
+const wrong = (findings: ReadonlyArray<Finding>): ReadonlyArray<string> =>
   findings.filter(({ level }) => level !== "good").map(({ code, level }) => `${code}: ${level}`)
 
-const postgres = (change: Partial<PostgresFacts>) => wrong(Findings.postgres({ ...well, ...change }, ours))
+const postgres = (change: Partial<PostgresFacts>) => wrong(PostgresFindings.of({ ...well, ...change }, ours))
 const inSchema = (change: Partial<SchemaFacts>) => postgres({ schema: { ...schema, ...change } })
 
 it("finds nothing where all is well, and advises on all that is not", () => {
   assert.deepStrictEqual(postgres({}), [])
   const all = [
-    ...Findings.postgres({ ...well, versionNumber: 140_000, oldest: null }, ours),
-    ...Findings.redis({ ...redis, role: "slave", evictionPolicy: "allkeys-lru" })
+    ...PostgresFindings.of({ ...well, versionNumber: 140_000, oldest: null }, ours),
+    ...RedisFindings.of({ ...redis, role: "slave", evictionPolicy: "allkeys-lru" })
   ]
   for (const { advice, level } of all) {
     assert.strictEqual(advice === null, level === "good")
@@ -121,13 +124,13 @@ const redis: RedisFacts = {
 }
 
 it("judges Redis", () => {
-  assert.deepStrictEqual(wrong(Findings.redis(redis)), [])
-  assert.deepStrictEqual(wrong(Findings.redis({ ...redis, role: "slave" })), ["replica: bad"])
-  assert.deepStrictEqual(wrong(Findings.redis({ ...redis, evictionPolicy: "allkeys-lru" })), [
+  assert.deepStrictEqual(wrong(RedisFindings.of(redis)), [])
+  assert.deepStrictEqual(wrong(RedisFindings.of({ ...redis, role: "slave" })), ["replica: bad"])
+  assert.deepStrictEqual(wrong(RedisFindings.of({ ...redis, evictionPolicy: "allkeys-lru" })), [
     "eviction: worth a look"
   ])
-  assert.deepStrictEqual(wrong(Findings.redis({ ...redis, maxMemoryBytes: 1_050 })), ["memory: bad"])
-  assert.deepStrictEqual(wrong(Findings.redis({ ...redis, version: "5.0.1", lastSaveFailed: true })), [
+  assert.deepStrictEqual(wrong(RedisFindings.of({ ...redis, maxMemoryBytes: 1_050 })), ["memory: bad"])
+  assert.deepStrictEqual(wrong(RedisFindings.of({ ...redis, version: "5.0.1", lastSaveFailed: true })), [
     "old: worth a look",
     "save: worth a look"
   ])
@@ -136,7 +139,7 @@ it("judges Redis", () => {
 it("judges Kafka", () => {
   const topic = { name: "jobs.ready", partitions: 6, replicas: 3, leaderless: 0, underReplicated: 0 }
   const kafka = (change: Partial<KafkaFacts["topics"][number]>) =>
-    wrong(Findings.kafka({ brokers: 3, topics: [{ ...topic, ...change }] }))
+    wrong(KafkaFindings.of({ brokers: 3, topics: [{ ...topic, ...change }] }))
   assert.deepStrictEqual(kafka({}), [])
   assert.deepStrictEqual(kafka({ partitions: 0 }), ["topic: worth a look"])
   assert.deepStrictEqual(kafka({ partitions: 1 }), ["partitions: worth a look"])

@@ -1,0 +1,56 @@
+/** What is wrong with a Kafka, and what to do about it. */
+import type { KafkaFacts } from "../../ports/Checkups.ts"
+import * as Words from "../process/Words.ts"
+import { bad, type Finding, good, look } from "./Finding.ts"
+
+const readyTopic = "jobs.ready"
+
+export const of = (facts: KafkaFacts): ReadonlyArray<Finding> => {
+  const findings = [good("kafka", "brokers", `${Words.counted(facts.brokers, "broker")}`)]
+  for (const { leaderless, name, partitions, replicas, underReplicated } of facts.topics) {
+    if (partitions === 0) {
+      findings.push(
+        look("kafka", "topic", `the topic ${name} is not there`, "Start a server or a worker: it creates the topic.")
+      )
+      continue
+    }
+    findings.push(
+      good(
+        "kafka",
+        "topic",
+        `${name}: ${Words.counted(partitions, "partition")}, ${Words.counted(replicas, "replica")}`
+      )
+    )
+    if (leaderless > 0) {
+      findings.push(bad(
+        "kafka",
+        "leaderless",
+        `${Words.counted(leaderless, "partition")} of ${name} without a leader`,
+        "Bring back the brokers that hold them; workers find their jobs in Postgres meanwhile."
+      ))
+    } else if (underReplicated > 0) {
+      findings.push(look(
+        "kafka",
+        "under_replicated",
+        `${Words.counted(underReplicated, "partition")} of ${name} with too few replicas in sync`,
+        "Look at the brokers."
+      ))
+    }
+    if (name === readyTopic && partitions === 1) {
+      findings.push(look(
+        "kafka",
+        "partitions",
+        `${name} has a single partition: one worker at a time gets deliveries`,
+        "Give it 6 or more: kafka-topics --alter --topic jobs.ready --partitions 6."
+      ))
+    }
+  }
+  return findings
+}
+
+export const cleartext: Finding = look(
+  "kafka",
+  "cleartext",
+  "the login goes over the network unencrypted",
+  "Name a listener that speaks TLS in DEADMAN_KAFKA_BROKERS, and set DEADMAN_KAFKA_SSL=true."
+)
