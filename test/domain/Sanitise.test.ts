@@ -160,6 +160,12 @@ describe("Sanitise.result", () => {
       too_large: true,
       bytes_max: resultMaxBytes
     })
+    // What errors say counts like all else.
+    const error = new Error("x".repeat(messageMax))
+    assert.deepStrictEqual(read(Array.from({ length: 10_000 }, () => error)), {
+      too_large: true,
+      bytes_max: resultMaxBytes
+    })
     assert.match(String(read("x".repeat(5_000_000))), /^x{60000}x*… \(5000000 characters\)$/)
   })
 })

@@ -1,9 +1,10 @@
-/** The memory store behind a switch: away, hanging, or slow, and with its submits recorded. */
+/** The memory store behind a switch: away, hanging, or slow, and with its submits and its reads recorded. */
 import { Context, Effect, Layer } from "effect"
 import * as JobStoreMemory from "../../src/adapters/memory/JobStoreMemory.ts"
 import * as QueuesMemory from "../../src/adapters/memory/QueuesMemory.ts"
 import * as SchedulesMemory from "../../src/adapters/memory/SchedulesMemory.ts"
 import type { NewJob } from "../../src/domain/Job.ts"
+import type { JobId } from "../../src/domain/JobId.ts"
 import { JobStore, JobStoreUnavailable } from "../../src/ports/JobStore.ts"
 import { Queues, QueuesUnavailable } from "../../src/ports/Queues.ts"
 import { Schedules, SchedulesUnavailable } from "../../src/ports/Schedules.ts"
@@ -17,6 +18,10 @@ export class Faults extends Context.Service<Faults, {
   submitMs: number
   /** The jobs of each submit, in order. */
   readonly submits: Array<ReadonlyArray<NewJob>>
+  /** How long each read by id takes. */
+  readMs: number
+  /** The ids of each read, in order. */
+  readonly reads: Array<ReadonlyArray<JobId>>
 }>()("deadman/test/support/FaultyStore/Faults") {}
 
 /** What no caller may be shown. */
@@ -37,6 +42,9 @@ const faultyBy =
           return Effect.andThen(effect, Effect.fail(away))
       }
     })
+
+const slowly = <A, E>(ms: number, effect: Effect.Effect<A, E>): Effect.Effect<A, E> =>
+  ms > 0 ? Effect.andThen(Effect.sleep(ms), effect) : effect
 
 const makeQueues = Effect.gen(function*() {
   const queues = yield* Queues
@@ -72,10 +80,12 @@ const make = Effect.gen(function*() {
     ...store,
     submit: (jobs, options) => {
       faults.submits.push(jobs)
-      const slow = faults.submitMs > 0 ? Effect.sleep(faults.submitMs) : Effect.void
-      return Effect.andThen(slow, faulty(store.submit(jobs, options)))
+      return slowly(faults.submitMs, faulty(store.submit(jobs, options)))
     },
-    get: (ids) => faulty(store.get(ids)),
+    get: (ids) => {
+      faults.reads.push(ids)
+      return slowly(faults.readMs, faulty(store.get(ids)))
+    },
     list: (request) => faulty(store.list(request)),
     cancel: (id) => faulty(store.cancel(id)),
     retry: (id) => faulty(store.retry(id)),
@@ -91,5 +101,7 @@ export const layer: Layer.Layer<JobStore | Queues | Schedules | Faults> = Layer.
   Layer.effect(Schedules, makeSchedules).pipe(Layer.provide(SchedulesMemory.layer))
 ).pipe(
   Layer.provide(JobStoreMemory.layer),
-  Layer.provideMerge(Layer.sync(Faults, () => Faults.of({ fault: "none", submitMs: 0, submits: [] })))
+  Layer.provideMerge(
+    Layer.sync(Faults, () => Faults.of({ fault: "none", submitMs: 0, submits: [], readMs: 0, reads: [] }))
+  )
 )

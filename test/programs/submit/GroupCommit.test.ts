@@ -251,36 +251,39 @@ test("the workers are told after the commit, unless the store has told them", ()
     assert.strictEqual(yield* Queue.size(wakes), 0, "what is not due wakes nobody")
   }))
 
-it.effect("jobs that are shown in answers are read few at a time: each brings its payload and its result", () => {
-  const reads: Array<number> = []
-  const counting = Layer.effect(
-    JobStore,
-    Effect.map(JobStore, (store) =>
-      JobStore.of({
-        ...store,
-        get: (ids) => {
-          reads.push(ids.length)
-          return store.get(ids)
-        }
-      }))
-  ).pipe(Layer.provide(FaultyStore.layer))
-  return Effect.gen(function*() {
-    const drafts = Array.from({ length: 120 }, (_, n) => draft({ key: `k${n}` }))
-    const round = Effect.flatMap(submitted(drafts), (fibers) => Effect.all(fibers.map((fiber) => Fiber.join(fiber))))
-    const ids = (yield* round).flatMap((said) => said._tag === "Created" ? [said.id] : [])
-    const shown = (yield* round).flatMap((said) => said._tag === "Replayed" ? [said.job?.id] : [])
+const keyed = (count: number) => Array.from({ length: count }, (_, n) => draft({ key: `k${n}` }))
+
+const answersTo = (drafts: ReadonlyArray<JobDraft>) =>
+  Effect.flatMap(submitted(drafts), (fibers) => Effect.all(fibers.map((fiber) => Fiber.join(fiber))))
+
+test("jobs that are shown in answers are read few at a time: each brings its payload and its result", () =>
+  Effect.gen(function*() {
+    const { reads } = yield* FaultyStore.Faults
+    const drafts = keyed(120)
+    const ids = (yield* answersTo(drafts)).flatMap((said) => said._tag === "Created" ? [said.id] : [])
+    const shown = (yield* answersTo(drafts)).flatMap((said) => said._tag === "Replayed" ? [said.job?.id] : [])
     assert.deepStrictEqual(shown, ids)
-    assert.strictEqual(reads.reduce((sum, n) => sum + n, 0), 120)
-    assert.isAtMost(Math.max(...reads), 50)
-  }).pipe(
-    Effect.scoped,
-    Effect.provide(
-      GroupCommit.layer.pipe(
-        Layer.provideMerge(Layer.mergeAll(counting, TransportMemory.layer, DelayedJobsMemory.layer))
-      )
-    )
-  )
-})
+    assert.lengthOf(reads.flat(), 120)
+    assert.isAtMost(Math.max(...reads.map(({ length }) => length)), 50)
+  }))
+
+test("jobs are read for answers only while somebody waits for these", () =>
+  Effect.gen(function*() {
+    const faults = yield* FaultyStore.Faults
+    const drafts = keyed(120)
+    yield* answersTo(drafts)
+    faults.readMs = GroupCommit.deadlineMs + 1_000
+    const fibers = yield* submitted(drafts)
+    yield* settle
+    const [first] = faults.reads
+    assert.isDefined(first, "it is read")
+    yield* TestClock.adjust(GroupCommit.deadlineMs + 200)
+    for (const fiber of fibers) {
+      assert.strictEqual((yield* Effect.flip(Fiber.join(fiber))).reason, "store")
+    }
+    yield* TestClock.adjust(3 * faults.readMs)
+    assert.deepStrictEqual(faults.reads.flat(), first)
+  }))
 
 it.effect("closing waits for what is under way, and refuses what is new", () =>
   Effect.gen(function*() {
