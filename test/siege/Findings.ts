@@ -12,6 +12,13 @@ export const quantile = (values: ReadonlyArray<number>, q: number): number | nul
   return sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * q))] ?? null
 }
 
+/** What is shown of many figures. */
+export const spread = (values: ReadonlyArray<number>) => ({
+  p50: quantile(values, 0.5),
+  p99: quantile(values, 0.99),
+  max: quantile(values, 1)
+})
+
 export const law = (name: string, held: boolean, detail: string): Arena.Finding => ({ law: name, held, detail })
 
 /** Jobs that did not end as they should have: completed, with no attempt charged. */

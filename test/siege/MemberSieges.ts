@@ -2,7 +2,7 @@
 import { Duration, Effect } from "effect"
 import * as Processes from "../support/Processes.ts"
 import * as Arena from "./Arena.ts"
-import { allClean, law, quantile } from "./Findings.ts"
+import { allClean, law, quantile, spread } from "./Findings.ts"
 
 export const backlog = Effect.fn("MemberSieges.backlog")(function*(options: {
   readonly leaseMs: number
@@ -72,7 +72,7 @@ export const backlog = Effect.fn("MemberSieges.backlog")(function*(options: {
       ...options,
       held: held.length,
       left,
-      after_kill_ms: { p50: quantile(pendingMs, 0.5), p99: quantile(pendingMs, 0.99), max: latest }
+      after_kill_ms: spread(pendingMs)
     }
   }
 })

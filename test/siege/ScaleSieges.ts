@@ -2,7 +2,7 @@
 import { type Duration, Effect, Fiber, Random } from "effect"
 import * as Processes from "../support/Processes.ts"
 import * as Arena from "./Arena.ts"
-import { allClean, law, quantile } from "./Findings.ts"
+import { allClean, law, quantile, spread } from "./Findings.ts"
 
 const only = <A>(what: string, service: A | null): Effect.Effect<A> =>
   service === null ? Effect.die(new Error(`this siege needs ${what}: run it with --scale`)) : Effect.succeed(service)
@@ -95,7 +95,7 @@ export const redis = Effect.fn("ScaleSieges.redis")(function*(options: {
     figures: {
       ...options,
       jobs: accepted.length,
-      late_ms: { p50: quantile(late, 0.5), p99: quantile(late, 0.99), max: latest }
+      late_ms: spread(late)
     }
   }
 })

@@ -3,7 +3,7 @@ import { Duration, Effect, Fiber, Random } from "effect"
 import * as Backoff from "../../src/domain/Backoff.ts"
 import * as Processes from "../support/Processes.ts"
 import * as Arena from "./Arena.ts"
-import { allClean, law, quantile, sleepers } from "./Findings.ts"
+import { allClean, law, sleepers, spread } from "./Findings.ts"
 
 interface Held {
   readonly id: string
@@ -103,10 +103,6 @@ export const kills = Effect.fn("WorkerSieges.kills")(function*(options: {
   yield* Arena.drained(arena, "4 minutes")
   yield* Fiber.joinAll(watches)
   const late = rescues.filter(({ delayMs, runsMs }) => runsMs > options.leaseMs + 2_000 + delayMs)
-  const spread = (of: (rescue: Rescue) => number) => {
-    const values = rescues.map(of)
-    return { p50: quantile(values, 0.5), p99: quantile(values, 0.99), max: quantile(values, 1) }
-  }
   const [shown] = yield* arena.rows<{ redelivered: number; losses: number }>(
     `SELECT count(*) FILTER (WHERE deliveries > 1)::int AS redelivered, sum(losses)::int AS losses FROM deadman.job`
   )
@@ -126,8 +122,8 @@ export const kills = Effect.fn("WorkerSieges.kills")(function*(options: {
       victims,
       ...shown,
       later_than_lease_and_2_s: rescues.filter(({ runsMs }) => runsMs > options.leaseMs + 2_000).length,
-      lost_ms: spread(({ lostMs }) => lostMs),
-      runs_ms: spread(({ runsMs }) => runsMs)
+      lost_ms: spread(rescues.map(({ lostMs }) => lostMs)),
+      runs_ms: spread(rescues.map(({ runsMs }) => runsMs))
     }
   }
 })

@@ -1,5 +1,5 @@
-/** Ways to let time pass, one for each kind of clock an adapter may keep. */
-import { type Duration, Effect } from "effect"
+/** Ways to let time pass, one for each kind of clock an adapter may keep, and to see how much has. */
+import { Clock, type Duration, Effect } from "effect"
 import { TestClock } from "effect/testing"
 import { live } from "./Eventually.ts"
 
@@ -10,3 +10,11 @@ export const adjust: Pass = TestClock.adjust
 
 /** For adapters whose server keeps its own time: wait for it. */
 export const wait: Pass = (duration) => live(Effect.sleep(duration))
+
+/** What it answers, and how many milliseconds that took. */
+export const timed = <A, E, R>(effect: Effect.Effect<A, E, R>) =>
+  Effect.gen(function*() {
+    const from = yield* Clock.monotonicTimeNanos
+    const value = yield* effect
+    return [value, Number(((yield* Clock.monotonicTimeNanos) - from) / 1_000_000n)] as const
+  })

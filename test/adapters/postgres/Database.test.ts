@@ -1,16 +1,11 @@
 import { assert, it } from "@effect/vitest"
-import { Clock, Effect, Fiber, Layer } from "effect"
+import { Effect, Fiber, Layer } from "effect"
 import * as Database from "../../../src/adapters/postgres/Database.ts"
+import * as Backends from "../../support/Backends.ts"
+import { timed } from "../../support/Clock.ts"
 import { eventually } from "../../support/Eventually.ts"
 import * as Postgres from "../../support/Postgres.ts"
 import * as PostgresServer from "../../support/PostgresServer.ts"
-
-const timed = <A, E, R>(effect: Effect.Effect<A, E, R>) =>
-  Effect.gen(function*() {
-    const from = yield* Clock.monotonicTimeNanos
-    const value = yield* effect
-    return [value, Number(((yield* Clock.monotonicTimeNanos) - from) / 1_000_000n)] as const
-  })
 
 it.layer(Postgres.layer, { excludeTestServices: true })("Database", (it) => {
   it.effect("tells failures apart by their SQLSTATE", () =>
@@ -59,14 +54,7 @@ it.layer(Postgres.layer, { excludeTestServices: true })("Database", (it) => {
       assert.isBelow(ms, 2_000)
       yield* eventually(
         "the statement is cancelled",
-        Effect.map(
-          database.query<{ n: number }>(
-            "vital",
-            `SELECT count(*)::int AS n FROM pg_stat_activity
-             WHERE state = 'active' AND query LIKE '%cancel me%' AND pid <> pg_backend_pid()`
-          ),
-          ([row]) => row?.n === 0
-        )
+        Effect.map(Backends.counted(`state = 'active' AND query LIKE '%cancel me%'`), (n) => n === 0)
       )
     }))
 
@@ -79,14 +67,7 @@ it.layer(Postgres.layer, { excludeTestServices: true })("Database", (it) => {
       ))
       yield* eventually(
         "the lane is full",
-        Effect.map(
-          database.query<{ n: number }>(
-            "vital",
-            `SELECT count(*)::int AS n FROM pg_stat_activity
-             WHERE state = 'active' AND query LIKE '%fills%' AND pid <> pg_backend_pid()`
-          ),
-          ([row]) => row?.n === 4
-        )
+        Effect.map(Backends.counted(`state = 'active' AND query LIKE '%fills%'`), (n) => n === 4)
       )
       const [[error, waited], [, vital]] = yield* Effect.all([
         timed(Effect.flip(database.query("hot", `SELECT 1`, [], { deadlineMs: 200 }))),
@@ -126,14 +107,7 @@ it.layer(Postgres.layer, { excludeTestServices: true })("Database", (it) => {
       )
       yield* eventually(
         "nothing is left open",
-        Effect.map(
-          database.query<{ n: number }>(
-            "read",
-            `SELECT count(*)::int AS n FROM pg_stat_activity
-             WHERE datname = current_database() AND state LIKE 'idle in transaction%'`
-          ),
-          ([row]) => row?.n === 0
-        )
+        Effect.map(Backends.counted(`state LIKE 'idle in transaction%'`), (n) => n === 0)
       )
       assert.deepStrictEqual(yield* database.query("read", `SELECT type FROM deadman.route WHERE queue = 'tx'`), [
         { type: "kept" }

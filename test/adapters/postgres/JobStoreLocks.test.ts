@@ -1,6 +1,6 @@
 /** What other sessions do to the store's rows: hold keys, lock jobs, send twice, freeze half-way. */
 import { assert, it } from "@effect/vitest"
-import { Clock, Deferred, Effect, Fiber, Layer } from "effect"
+import { Deferred, Effect, Fiber, Layer } from "effect"
 import * as Database from "../../../src/adapters/postgres/Database.ts"
 import * as JobStorePostgres from "../../../src/adapters/postgres/JobStorePostgres.ts"
 import type { LeaseId } from "../../../src/domain/Claim.ts"
@@ -17,6 +17,8 @@ import {
   written
 } from "../../contracts/JobStoreContractSteps.ts"
 import * as AnotherProcess from "../../support/AnotherProcess.ts"
+import * as Backends from "../../support/Backends.ts"
+import { timed } from "../../support/Clock.ts"
 import { eventually } from "../../support/Eventually.ts"
 import * as Jobs from "../../support/Jobs.ts"
 import * as Postgres from "../../support/Postgres.ts"
@@ -66,20 +68,13 @@ const besideRenewal = <A, E, R>(lease: LeaseId, use: Effect.Effect<A, E, R>) =>
     yield* eventually(
       "it renews, or has renewed",
       Effect.map(
-        Rows.query(`SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'PgSleep'`),
-        ({ length }) => length > 0 || renewing.pollUnsafe() !== undefined
+        Backends.counted(`wait_event = 'PgSleep'`),
+        (sleeping) => sleeping > 0 || renewing.pollUnsafe() !== undefined
       )
     )
     const value = yield* use
     yield* Fiber.join(renewing)
     return value
-  })
-
-const timed = <A, E, R>(effect: Effect.Effect<A, E, R>) =>
-  Effect.gen(function*() {
-    const from = yield* Clock.monotonicTimeNanos
-    const value = yield* effect
-    return [value, Number(((yield* Clock.monotonicTimeNanos) - from) / 1_000_000n)] as const
   })
 
 const keyedJobs = Effect.fnUntraced(function*(keys: ReadonlyArray<string>) {

@@ -12,6 +12,7 @@ import type { JobId } from "../../../src/domain/JobId.ts"
 import * as JsonText from "../../../src/domain/JsonText.ts"
 import { JobStore } from "../../../src/ports/JobStore.ts"
 import * as Steps from "../../contracts/JobStoreContractSteps.ts"
+import * as Backends from "../../support/Backends.ts"
 import { eventually } from "../../support/Eventually.ts"
 import * as Jobs from "../../support/Jobs.ts"
 import * as Postgres from "../../support/Postgres.ts"
@@ -451,12 +452,7 @@ it.layer(layer, { excludeTestServices: true, timeout: "2 minutes" })("deadman.su
           const fiber = yield* Effect.forkDetach(call(theirs, type, 1, options))
           yield* eventually(
             "the other one waits",
-            Effect.map(
-              Rows.query(`SELECT count(*)::int AS n FROM pg_stat_activity
-                          WHERE application_name = 'a-shop' AND wait_event_type = 'Lock'
-                            AND datname = current_database()`),
-              ([row]) => Number(row?.["n"]) > 0
-            )
+            Effect.map(Backends.counted(`application_name = 'a-shop' AND wait_event_type = 'Lock'`), (n) => n > 0)
           )
           return yield* commits ? Effect.succeed({ first, fiber }) : Effect.fail({ first, fiber })
         })))
