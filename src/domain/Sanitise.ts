@@ -225,6 +225,12 @@ const withCauses = (message: string, error: object): string => {
   return said
 }
 
+/** Tagged errors say what they have to say in their fields. */
+const fieldsOf = (error: object): string | null => {
+  const fields = result({ ...error })
+  return fields === "{}" ? null : fields
+}
+
 const failureOf = (error: unknown): Failure => {
   if (typeof error !== "object" || error === null) {
     return { name: nameDefault, message: String(error) }
@@ -234,11 +240,10 @@ const failureOf = (error: unknown): Failure => {
     return Cause.isCause(squashed) ? { name: nameDefault, message: "a cause of causes" } : failureOf(squashed)
   }
   const words = textOf(error, "message") ?? innerOf(error)
-  // Tagged errors say what they have to say in their fields.
-  const fields = words === null ? result({ ...error }) ?? "{}" : "{}"
+  const fields = words === null ? fieldsOf(error) : null
   return {
     name: textOf(error, "_tag") ?? textOf(error, "name") ?? nameDefault,
-    message: fields === "{}" ? withCauses(words ?? "", error) || messageDefault : fields
+    message: fields ?? (withCauses(words ?? "", error) || messageDefault)
   }
 }
 

@@ -2,7 +2,8 @@
 
 export type TlsTrouble = "unknown_authority" | "other_name" | "own_certificate" | "expired" | "no_tls"
 
-const words: ReadonlyArray<readonly [words: RegExp, trouble: TlsTrouble]> = [
+/** The first that fits. */
+const troubles: ReadonlyArray<readonly [words: RegExp, trouble: TlsTrouble]> = [
   [/alert.*certificate|certificate required|alert unknown ca/i, "own_certificate"],
   [/CERT_HAS_EXPIRED|CERT_NOT_YET_VALID|certificate (has expired|is not yet valid)/, "expired"],
   [
@@ -14,4 +15,4 @@ const words: ReadonlyArray<readonly [words: RegExp, trouble: TlsTrouble]> = [
 ]
 
 /** `null` for all other trouble. */
-export const tlsTrouble = (text: string): TlsTrouble | null => words.find(([words]) => words.test(text))?.[1] ?? null
+export const tlsTrouble = (text: string): TlsTrouble | null => troubles.find(([words]) => words.test(text))?.[1] ?? null

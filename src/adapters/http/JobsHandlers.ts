@@ -53,20 +53,15 @@ export const layer = HttpApiBuilder.group(
     })
 
     /** Newest first. */
-    const textsOf = (ids: ReadonlyArray<JobId.JobId>) => {
+    const textsOf = Effect.fnUntraced(function*(ids: ReadonlyArray<JobId.JobId>) {
       const newest = Array.from(new Set(ids)).toSorted().toReversed()
-      return Effect.map(
-        Effect.forEach(
-          Array.from({ length: Math.ceil(newest.length / readMax) }, (_, n) => n * readMax),
-          (at) =>
-            Effect.map(
-              store.get(newest.slice(at, at + readMax)),
-              (jobs) => jobs.toSorted((a, b) => a.id < b.id ? 1 : -1).map(JobJson.toText)
-            )
-        ),
-        (parts) => parts.flat()
-      )
-    }
+      const texts: Array<string> = []
+      for (let at = 0; at < newest.length; at += readMax) {
+        const jobs = yield* store.get(newest.slice(at, at + readMax))
+        texts.push(...jobs.toSorted((a, b) => a.id < b.id ? 1 : -1).map(JobJson.toText))
+      }
+      return texts
+    })
 
     const list = Effect.fnUntraced(function*(url: string) {
       const query = yield* orFail(ListQuery.parse(url))

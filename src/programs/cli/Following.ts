@@ -137,37 +137,56 @@ export const make = <Job extends FollowedJob, E>(
     return steps.filter((step) => told === undefined ? step.orderMs > firstMs : Steps.isAfter(step, told))
   }
 
+  const pageAt = (cursor: string | null) => list({ limit: page, ...(cursor === null ? {} : { cursor }) })
+
+  /** What came late: below what was met before, down to what was the newest some looks ago. */
+  const walkOver = Effect.fnUntraced(function*(from: string, below: string, shortBefore: number) {
+    const steps: Array<Steps.Step<Job>> = []
+    let cursor: string | null = from
+    let short = shortBefore
+    for (let pages = 0; pages < overlapPages && cursor !== null && short < shortPages; pages++) {
+      const { jobs, next_cursor }: Page<Job> = yield* pageAt(cursor)
+      steps.push(...jobs.filter(({ id }) => id > below).flatMap(meet))
+      short += jobs.length < page ? 1 : 0
+      cursor = jobs.some(({ id }) => id <= below) ? null : next_cursor
+    }
+    return steps
+  })
+
   /** From the newest, or from where an earlier look had to stop, down to what was met before. */
   const walkNew = Effect.fnUntraced(function*(gap: Gap | null, floor: string, pages: number) {
     const steps: Array<Steps.Step<Job>> = []
-    const below = gap === null ? tops[0] ?? floor : floor
     let cursor = gap?.cursor ?? null
     let short = 0
     let used = 0
-    /** Pages below what was met before, for what came late. */
-    let over: number | null = null
-    while (over === null ? used < pages : over < overlapPages) {
-      const { jobs, next_cursor } = yield* list({ limit: page, ...(cursor === null ? {} : { cursor }) })
-      used += over === null ? 1 : 0
+    while (used < pages) {
+      const { jobs, next_cursor } = yield* pageAt(cursor)
+      used += 1
       if (looks === 0) {
         // Figures may be some seconds behind.
         firstMs = Math.max(firstMs, ...jobs.map(({ created_at_ms }) => created_at_ms))
       }
       for (const job of jobs) {
         // What lies below was met long ago, and may be forgotten. Right behind the newest it is what was late.
-        if (over === null ? gap === null || job.id > floor : job.id > below) {
+        if (gap === null || job.id > floor) {
           steps.push(...meet(job))
         }
         top = job.id > top ? job.id : top
       }
       short += jobs.length < page ? 1 : 0
       cursor = next_cursor
-      over = over !== null ? over + 1 : jobs.some(({ id }) => id <= floor) ? 0 : null
-      if (cursor === null || short >= shortPages || looks === 0 || jobs.some(({ id }) => id <= below)) {
+      if (cursor === null || short >= shortPages || looks === 0) {
+        return { steps, used, rest: null }
+      }
+      if (jobs.some(({ id }) => id <= floor)) {
+        const below = tops[0] ?? floor
+        if (gap === null && jobs.every(({ id }) => id > below)) {
+          steps.push(...(yield* walkOver(cursor, below, short)))
+        }
         return { steps, used, rest: null }
       }
     }
-    return { steps, used, rest: cursor === null || over !== null ? null : { cursor, floor } }
+    return { steps, used, rest: cursor === null ? null : { cursor, floor } }
   })
 
   const lookNew = Effect.gen(function*() {

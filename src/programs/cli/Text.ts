@@ -68,13 +68,11 @@ export const instantOf = (text: string): number | "unzoned" | null => {
     []
   // What `Date` takes the 31st of February for is not that.
   const day = Date.parse(`${date}T00:00:00Z`)
-  const ms = Date.parse(
-    `${date}T${time}${
-      zone === "" || zone === "Z"
-        ? "Z"
-        : zone.replace(/^(.[0-9]{2}):?([0-9]{2})?$/, (_, hours: string, minutes = "00") => `${hours}:${minutes}`)
-    }`
+  const offset = zone.replace(
+    /^([+-][0-9]{2}):?([0-9]{2})?$/,
+    (_, hours: string, minutes = "00") => `${hours}:${minutes}`
   )
+  const ms = Date.parse(`${date}T${time}${offset || "Z"}`)
   return Number.isNaN(day) || Number.isNaN(ms) || DateTime.formatIso(DateTime.makeUnsafe(day)).slice(0, 10) !== date
     ? null
     : zone === ""

@@ -19,6 +19,7 @@ export interface LeaseEnds {
   readonly run: Effect.Effect<never>
 }
 
+/** Fails where the store does not do it within `ms`. */
 export const inStore = (
   store: JobStore["Service"],
   leases: ReadonlyArray<LeaseId>,
@@ -32,7 +33,7 @@ export const inStore = (
       () => new JobStoreUnavailable({ operation: "endLeases", cause: Deadline.noAnswer(ms) })
     )
 
-/** What is not released goes away by itself. */
+/** What is not released within `ms` goes away by itself. */
 export const inRegister = (
   register: LeaseRegister["Service"],
   leases: ReadonlyArray<LeaseId>,
