@@ -7,13 +7,13 @@ import { Effect, Option, type Redacted, References, type Scope } from "effect"
 import { spawnSync } from "node:child_process"
 import { writeFileSync } from "node:fs"
 import { join } from "node:path"
+import * as GuardedFolder from "../../src/adapters/chaos/GuardedFolder.ts"
 import * as Cluster from "../../src/adapters/embedded/Cluster.ts"
 import * as EmbeddedPostgres from "../../src/adapters/embedded/EmbeddedPostgres.ts"
 import { type EmbeddedPostgresFailed } from "../../src/adapters/embedded/EmbeddedPostgresFailed.ts"
 import * as Postmaster from "../../src/adapters/embedded/Postmaster.ts"
 import { live } from "./Eventually.ts"
 import { freePort } from "./FreePort.ts"
-import * as GuardedFolder from "./GuardedFolder.ts"
 
 export interface PostgresServer {
   /** Stays the same over every stop and start. */

@@ -7,9 +7,9 @@
 import { Effect, type Option, type Scope } from "effect"
 import * as Daemon from "../../deploy/services/Daemon.ts"
 import { ServiceFailed } from "../../deploy/services/ServiceFailed.ts"
+import * as GuardedFolder from "../../src/adapters/chaos/GuardedFolder.ts"
 import { live } from "./Eventually.ts"
 import { freePort } from "./FreePort.ts"
-import * as GuardedFolder from "./GuardedFolder.ts"
 
 export { freePort, ServiceFailed }
 

@@ -7,12 +7,11 @@
  */
 import { Effect, type Scope } from "effect"
 import { type ChildProcess, spawn } from "node:child_process"
-import { appendFileSync, closeSync, mkdtempSync, openSync, readFileSync, rmSync } from "node:fs"
-import { tmpdir } from "node:os"
+import { appendFileSync, closeSync, openSync, readFileSync } from "node:fs"
 import { join } from "node:path"
+import * as GuardedFolder from "./GuardedFolder.ts"
 
 const guardScript = `
-cat > /dev/null
 [ -f "$1/pids" ] || exit 0
 for signal in CONT QUIT KILL; do
   while read -r pid started; do
@@ -41,24 +40,8 @@ export interface Place {
 
 /** A temporary folder that goes with the scope, and its guard. */
 export const place: Effect.Effect<Place, never, Scope.Scope> = Effect.map(
-  Effect.acquireRelease(
-    Effect.sync(() => {
-      const folder = mkdtempSync(join(tmpdir(), "deadman-chaos-"))
-      const guard = spawn("sh", ["-c", guardScript, "sh", folder], {
-        stdio: ["pipe", "ignore", "ignore"],
-        // Ctrl-C goes to our whole group, and the guard is what must survive it.
-        detached: true
-      })
-      guard.unref()
-      return { folder, guard }
-    }),
-    ({ folder, guard }) =>
-      Effect.sync(() => {
-        rmSync(folder, { recursive: true, force: true, maxRetries: 5 })
-        guard.stdin.destroy()
-      })
-  ),
-  ({ folder }) => ({
+  GuardedFolder.make("deadman-chaos-", guardScript),
+  (folder) => ({
     folder,
     watch: (pid) => {
       const started = startOf(pid)

@@ -1,5 +1,5 @@
 /**
- * A temporary folder that outlives no test, however that ends.
+ * A temporary folder that does not outlive its process, however that ends.
  *
  * A guard waits for the end of a pipe from this process, which comes even when this process is killed. Then it runs its
  * script, which ends what lives in the folder and deletes it.
@@ -26,7 +26,7 @@ export const make = (prefix: string, script: string): Effect.Effect<string, neve
       }),
       ({ folder, guard }) =>
         Effect.sync(() => {
-          rmSync(folder, { recursive: true, force: true, maxRetries: 3 })
+          rmSync(folder, { recursive: true, force: true, maxRetries: 5 })
           guard.stdin.destroy()
         })
     ),
