@@ -132,19 +132,19 @@ const isLocked = (error: MigrationError | SqlError.SqlError): boolean =>
 /** Who comes to a table while a step waits for it has to wait as well: shorter than the locks of jobs are waited for. */
 const lockMs = 100
 const triesMax = 60
-/** An autovacuum lets go of a table, but only for whoever has waited for a second: before every so manyth try somebody does, */
+/** An autovacuum lets go of a table, but only for whoever has waited for a second: before every so manyth try we do. */
 const patientEvery = 12
 const patientMs = 1_200
 
 /**
- * with a lock that nobody else's conflicts with, and of one table at a time. A step that waits for so long for its second
+ * Waits for the tables that an autovacuum is at, with a lock that nobody else's conflicts with, and of one at a time. A step that waits for so long for its second
  * table would hold the first one meanwhile: statements that hold the second and come to the first are then ended as
  * deadlocked.
  */
 const clearTables = Effect.gen(function*() {
   const sql = yield* SqlClient.SqlClient
-  const busy = yield* sql.unsafe<{ name: string }>(
-    `SELECT DISTINCT c.relname AS name
+  const busy = yield* sql.unsafe<{ readonly name: string }>(
+    `SELECT DISTINCT format('deadman.%I', c.relname) AS name
      FROM pg_catalog.pg_locks l
      JOIN pg_catalog.pg_class c ON c.oid = l.relation AND c.relkind = 'r'
      JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace AND n.nspname = 'deadman'
@@ -154,7 +154,7 @@ const clearTables = Effect.gen(function*() {
   yield* Effect.forEach(busy, ({ name }) =>
     Effect.andThen(
       sql.unsafe(`SET LOCAL lock_timeout = ${patientMs}`),
-      sql.unsafe(`LOCK TABLE deadman.${name} IN SHARE UPDATE EXCLUSIVE MODE`)
+      sql.unsafe(`LOCK TABLE ${name} IN SHARE UPDATE EXCLUSIVE MODE`)
     ).pipe(
       sql.withTransaction,
       Effect.catchIf(isLocked, () => Effect.void)
