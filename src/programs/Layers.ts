@@ -16,6 +16,7 @@ import type { Transport } from "../ports/Transport.ts"
 import * as Adapters from "./Adapters.ts"
 import * as Client from "./client/Client.ts"
 import { Drafts } from "./client/Drafts.ts"
+import * as Health from "./Health.ts"
 import { isTypedHandler, type TypedHandler } from "./job/TypedHandler.ts"
 import * as Keeper from "./keeper/Keeper.ts"
 import * as KeeperConfig from "./keeper/KeeperConfig.ts"
@@ -117,11 +118,17 @@ const presence = Presence.layer.pipe(
 )
 
 /** What a program finds when it takes part. */
-export type Found = Client.Client | Schedules | Queues | Adapters.DatabaseUrl
+export type Found = Client.Client | Schedules | Queues | Adapters.DatabaseUrl | Health.Health
 
 const found = Layer.effectContext(
-  Effect.map(Effect.context<Found>(), Context.pick(Client.Client, Schedules, Queues, Adapters.DatabaseUrl))
+  Effect.map(
+    Effect.context<Found>(),
+    Context.pick(Client.Client, Schedules, Queues, Adapters.DatabaseUrl, Health.Health)
+  )
 )
+
+/** What of it the handlers find, too: they are there before the process can be said to be well. */
+type HandlersFind = Exclude<Found, Health.Health>
 
 const given = <R>(handlers: HandlersOf<R> | undefined): handlers is HandlersOf<R> => handlers !== undefined
 
@@ -154,12 +161,13 @@ const check = Effect.fnUntraced(function*(
 /**
  * All of it: the client, the handlers' worker pool if there are handlers, and the chores.
  *
- * Handlers find the client, the ports of schedules and queues, and the address of the database, so that they can submit. Shutdown is the scope closing: the pool drains first, what the
- * handlers submit meanwhile is stored, the connections go last.
+ * Handlers find the client, the ports of schedules and queues, and the address of the database, so that they can submit.
+ * Shutdown is the scope closing: the process is not ready from then on, the pool drains first, what the handlers submit
+ * meanwhile is stored, the connections go last.
  */
 export const layer = <R = never>(
   options: Options<R> = {}
-): Layer.Layer<Found, Given.StartFailed, Exclude<R, Found>> => {
+): Layer.Layer<Found, Given.StartFailed, Exclude<R, HandlersFind>> => {
   const { handlers } = options
   const checked = configured(options, Layer.effectDiscard(check(options, given(handlers) ? 1 : 0)))
   const workers: Layer.Layer<never, Given.StartFailed, Ports | Adapters.Adapters | R> = given(handlers)
@@ -167,11 +175,12 @@ export const layer = <R = never>(
     : presence
   const keeper = options.keeper === false ? Layer.empty : layerKeeper(options)
   const composed = found.pipe(
+    Layer.provide(Layer.provide(Health.layer, process)),
     Layer.provide(workers),
     Layer.provideMerge(layerClient),
     Layer.provide(keeper),
     Layer.provide(layerPorts(options)),
     Layer.provide(checked)
   )
-  return composed as Layer.Layer<Found, Given.StartFailed, Exclude<R, Found>>
+  return composed as Layer.Layer<Found, Given.StartFailed, Exclude<R, HandlersFind>>
 }

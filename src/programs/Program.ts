@@ -5,6 +5,7 @@ export type { JobLog } from "../domain/Notes.ts"
 export { Queues, type QueueView } from "../ports/Queues.ts"
 export { Schedules } from "../ports/Schedules.ts"
 export type { ListedSession } from "../ports/Sessions.ts"
+export type { Readiness } from "../ports/Status.ts"
 export { DatabaseUrl } from "./Adapters.ts"
 export { Client } from "./client/Client.ts"
 export {
@@ -32,6 +33,7 @@ export type { Jobs, QueueCalls, ScheduleCalls } from "./client/Promises.ts"
 export type { Backoff, SubmitOptions, Unique } from "./client/SubmitOptions.ts"
 export type { Job, Schedule, UniqueTerms } from "./client/Views.ts"
 export { JobNotFound, WaitTimedOut } from "./client/Waiting.ts"
+export { Health } from "./Health.ts"
 export {
   type Found,
   type HandlersOf,

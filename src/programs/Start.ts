@@ -5,10 +5,12 @@
  * signals are the caller's, unless `stopOnSignals` is asked for.
  */
 import { Cause, Context, Effect, Exit, Layer, ManagedRuntime, Redacted } from "effect"
+import type { Readiness } from "../ports/Status.ts"
 import { DatabaseUrl } from "./Adapters.ts"
 import * as Client from "./client/Client.ts"
 import type { Jobs } from "./client/Promises.ts"
 import type { SubmitOptions } from "./client/SubmitOptions.ts"
+import { Health } from "./Health.ts"
 import * as Layers from "./Layers.ts"
 import * as Logging from "./Logging.ts"
 import * as Given from "./Options.ts"
@@ -22,6 +24,10 @@ export interface StartOptions extends Layers.Options {
 export interface Deadman extends Jobs {
   /** The Postgres with the jobs, Deadman's own included, for transactions of one's own. It holds a password. */
   readonly databaseUrl: string
+  /** Whether this process is well: its loops make progress, and the database answers. For a probe of readiness. */
+  readonly ready: () => Promise<Readiness>
+  /** What this process has counted since its start, as Prometheus text. */
+  readonly metrics: () => Promise<string>
   /** Claims nothing more, lets running jobs finish within `drainMs`, hands back the others, and closes all connections. */
   readonly stop: () => Promise<void>
 }
@@ -115,12 +121,21 @@ export const start = (options: StartOptions = {}): Promise<Deadman> => {
   let stopped: Promise<void> | undefined
   const stop = (): Promise<void> => stopped ??= runtime.dispose().finally(() => untrap())
   let untrap = () => {}
-  return settled(runtime.runPromiseExit(Effect.context<Client.Client | DatabaseUrl>())).then(
+  return settled(runtime.runPromiseExit(Effect.context<Client.Client | DatabaseUrl | Health>())).then(
     (context) => {
       untrap = trap === true ? stopOnSignals(stop) : untrap
       const url = Redacted.value(Context.get(context, DatabaseUrl))
+      const health = Context.get(context, Health)
+      const run = Effect.runPromiseWith(context)
+      const deadman = {
+        ...facade(context),
+        databaseUrl: url,
+        ready: () => run(health.ready),
+        metrics: () => run(health.metrics),
+        stop
+      }
       // Not enumerable, so that whoever prints it prints no password.
-      return Object.defineProperty({ ...facade(context), databaseUrl: url, stop }, "databaseUrl", { enumerable: false })
+      return Object.defineProperty(deadman, "databaseUrl", { enumerable: false })
     },
     (error: unknown) => runtime.dispose().then(() => Promise.reject(error))
   )

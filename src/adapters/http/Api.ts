@@ -7,7 +7,7 @@
 import { Schema } from "effect"
 import { HttpApi, HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
 import manifest from "../../../package.json" with { type: "json" }
-import { Backoff } from "../../domain/Backoff.ts"
+import { Backoff, defaults as backoffDefault } from "../../domain/Backoff.ts"
 import {
   attemptDefault,
   batchJobsMax,
@@ -17,6 +17,7 @@ import {
   MaxAttempts,
   Priority,
   Queue,
+  queueDefault,
   RetainMs,
   Tags,
   TimeoutMs
@@ -39,14 +40,22 @@ export const bodyMaxBytes = 1_048_576 + 65_536
 export const NewJobBody = Schema.Struct({
   type: JobType,
   payload: Schema.optionalKey(Schema.Json),
-  queue: Schema.optionalKey(Queue),
-  priority: Schema.optionalKey(Priority),
+  queue: Schema.optionalKey(Queue).annotate({ description: `${queueDefault} by default` }),
+  priority: Schema.optionalKey(Priority).annotate({ description: "Higher goes first; 0 by default" }),
   max_attempts: Schema.optionalKey(MaxAttempts).annotate({
     description: `Runs that may end in failure, the first included; ${attemptDefault} by default`
   }),
-  run_at_ms: Schema.optionalKey(Schema.NullOr(InstantMs)),
-  backoff: Schema.optionalKey(Backoff),
-  timeout_ms: Schema.optionalKey(Schema.NullOr(TimeoutMs)),
+  run_at_ms: Schema.optionalKey(Schema.NullOr(InstantMs)).annotate({
+    description: "When it is due, in milliseconds since the epoch by the database's clock; now by default"
+  }),
+  backoff: Schema.optionalKey(Backoff).annotate({
+    description:
+      "How long it waits after a failure: drawn from zero up to delay_ms, or up to base_ms, twice that, four " +
+      `times that … cap_ms; ${JSON.stringify(backoffDefault)} by default`
+  }),
+  timeout_ms: Schema.optionalKey(Schema.NullOr(TimeoutMs)).annotate({
+    description: "How long an attempt may take before it is interrupted and has failed; no limit by default"
+  }),
   tags: Schema.optionalKey(Tags),
   idempotency_key: Schema.optionalKey(IdempotencyKey),
   start_by_ms: Schema.optionalKey(Schema.NullOr(InstantMs)).annotate({

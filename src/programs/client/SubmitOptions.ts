@@ -7,7 +7,10 @@
 import type { JobState } from "../../domain/JobState.ts"
 import * as Casing from "./Casing.ts"
 
-/** How long a failed job waits: up to the same time after each failure, or up to twice as long each time. */
+/**
+ * How long a failed job waits: drawn from zero up to `delayMs` after each failure, or up to `baseMs`, twice that,
+ * four times that, and so on until `capMs`. Drawn, so that jobs that failed together do not come back together.
+ */
 export type Backoff =
   | { readonly kind: "fixed"; readonly delayMs: number }
   | { readonly kind: "exponential"; readonly baseMs: number; readonly capMs: number }
@@ -25,19 +28,21 @@ export interface Unique {
 }
 
 export interface SubmitOptions {
+  /** Absent: `default`. */
   readonly queue?: string | undefined
-  /** From -1000 to 1000, higher first. */
+  /** From -1000 to 1000, higher first; absent: 0. */
   readonly priority?: number | undefined
-  /** Runs that may end in failure, the first included. */
+  /** Runs that may end in failure, the first included; absent: 10. */
   readonly maxAttempts?: number | undefined
+  /** Absent: exponential, from a second to 15 minutes. Ten attempts are over after some four minutes then. */
   readonly backoff?: Backoff | undefined
-  /** An attempt that takes longer is interrupted, and has failed. */
+  /** An attempt that takes longer is interrupted, and has failed; absent: it may take as long as it likes. */
   readonly timeoutMs?: number | undefined
-  /** When the job is due, in milliseconds since the epoch by the database's clock; absent: now. */
+  /** When the job is due: an instant, in milliseconds since the epoch by the database's clock; absent: now. */
   readonly runAtMs?: number | undefined
   /** Not started by then, the job is dead as `expired`. */
   readonly startByMs?: number | undefined
-  /** How long the job is kept after its end; absent: as configured. */
+  /** How long the job is kept after its end; absent: as configured, 7 days if it completed and 30 if it is dead. */
   readonly retainMs?: number | undefined
   readonly tags?: ReadonlyArray<string> | undefined
   /** One key is one job: a submit that repeats it answers the job that is there. */

@@ -18,12 +18,15 @@ import * as TypedHandler from "./TypedHandler.ts"
 
 /** What a type says about its jobs; what a submit says besides goes before it. */
 export interface Defaults {
+  /** Absent: `default`. */
   readonly queue?: string
+  /** From -1000 to 1000, higher first; absent: 0. */
   readonly priority?: number
-  /** Runs that may end in failure, the first included. */
+  /** Runs that may end in failure, the first included; absent: 10. */
   readonly maxAttempts?: number
+  /** Absent: exponential, from a second to 15 minutes. Ten attempts are over after some four minutes then. */
   readonly backoff?: SubmitOptions.Backoff
-  /** Of one attempt. */
+  /** Of one attempt; absent: it may take as long as it likes. */
   readonly timeoutMs?: number
   /** How long a job is kept after its end. */
   readonly retainMs?: number

@@ -4,14 +4,15 @@
  * Nobody who asks waits for a count: a loop reads them, often while somebody asks and seldom otherwise, so a hundred
  * open dashboards cost the store what one costs. A scrape reads gauges and runs nothing at all.
  */
-import { Clock, Context, Deferred, Effect, Layer, Metric, Option } from "effect"
+import { Clock, Context, Deferred, Effect, Layer, Metric } from "effect"
 import type { JobState } from "../../domain/JobState.ts"
 import { jobStates } from "../../domain/JobState.ts"
 import { type Counts, JobStore } from "../../ports/JobStore.ts"
 import { guestPrefix, type ListedSession, Sessions } from "../../ports/Sessions.ts"
-import { type Readiness, type Stats, Status, StatusUnavailable } from "../../ports/Status.ts"
-import { Loops } from "../process/Loops.ts"
+import { type Stats, Status, StatusUnavailable } from "../../ports/Status.ts"
+import type { Loops } from "../process/Loops.ts"
 import * as Meters from "../process/Meters.ts"
+import * as Readiness from "../process/Readiness.ts"
 import { Stopping } from "../process/Stopping.ts"
 import * as Unhandled from "./Unhandled.ts"
 
@@ -30,9 +31,6 @@ const interestMs = 30_000
 const staleMs = 5_000
 /** A process that has not reported for this long is not listed. */
 const sessionStaleMs = 15_000
-const pingMs = 1_500
-const pingCacheMs = 1_000
-const storeName = "store"
 
 const jobsGauge = Metric.gauge("deadman_jobs", { description: "Jobs in the store by state, some seconds behind" })
 const stateGauges = new Map(jobStates.map((state) => [state, Metric.withAttributes(jobsGauge, { state })]))
@@ -51,14 +49,13 @@ const monotonicMs = Effect.map(Clock.monotonicTimeNanos, (nanos) => Number(nanos
 const make = Effect.gen(function*() {
   const store = yield* JobStore
   const sessions = yield* Sessions
-  const loops = yield* Loops
   const stopping = yield* Stopping
+  const readiness = yield* Readiness.make
   const identity = yield* Identity
   const unhandledTypes = Unhandled.make()
   let reading: Reading | null = null
   let underWay: Deferred.Deferred<void> | null = null
   let askedMs = Number.NEGATIVE_INFINITY
-  let ping: { readonly up: boolean; readonly atMs: number } | null = null
 
   const read = Effect.gen(function*() {
     const atMs = yield* monotonicMs
@@ -126,41 +123,6 @@ const make = Effect.gen(function*() {
         session.role === "http" ? { ...session, name: session.name.slice(guestPrefix.length) } : session
       ),
       unhandled: latest.unhandled.unhandled
-    }
-    return answer
-  })
-
-  const isUp = Effect.gen(function*() {
-    const now = yield* monotonicMs
-    if (ping === null || now - ping.atMs > pingCacheMs) {
-      const answer = yield* Deferred.make<boolean>()
-      yield* Effect.forkDetach(Effect.flatMap(
-        Effect.match(store.now, { onFailure: () => false, onSuccess: () => true }),
-        (up) => Deferred.succeed(answer, up)
-      ))
-      const up = yield* Effect.timeoutOption(Deferred.await(answer), pingMs)
-      ping = { up: Option.getOrElse(up, () => false), atMs: yield* monotonicMs }
-    }
-    return ping.up
-  })
-
-  const readiness: Status["Service"]["readiness"] = Effect.gen(function*() {
-    const up = yield* isUp
-    const states = yield* loops.status
-    const reasons = [
-      ...(stopping.isStopping() ? ["shutting down"] : []),
-      ...(up ? [] : ["the database does not answer"]),
-      ...states.filter(({ ok }) => !ok).map(({ lastOkMsAgo, name }) =>
-        lastOkMsAgo === null ? `${name}: no round yet` : `${name}: no progress for ${lastOkMsAgo} ms`
-      ),
-      ...(yield* loops.reasons)
-    ]
-    const answer: Readiness = {
-      ready: reasons.length === 0,
-      reasons,
-      degraded: yield* loops.degraded,
-      loops: states,
-      services: { [storeName]: up ? "up" : "away", ...(yield* loops.services) }
     }
     return answer
   })

@@ -9,6 +9,7 @@ import * as SubmitBody from "../../../src/adapters/http/SubmitBody.ts"
 import { bodyOf } from "../../../src/programs/client/SubmitOptions.ts"
 import { Deadman, Effects, Job, Transaction } from "../../../src/programs/deadman.ts"
 import { freshDatabase } from "../../support/Database.ts"
+import { eventually } from "../../support/Eventually.ts"
 
 const scope = Scope.makeUnsafe()
 let databaseUrl = ""
@@ -51,6 +52,39 @@ describe("Deadman.start", () => {
       assert.deepStrictEqual([ended.state, ended.result, job.created], ["completed", 42, true])
       const refused = yield* refusal(() => web.cancel(job))
       assert.deepStrictEqual([refused._tag, (refused as Deadman.WrongState).state], ["WrongState", "completed"])
+    })),
+    180_000
+  )
+
+  it(
+    "says whether it is well and what it has counted, and is not ready once it is told to stop",
+    live(Effect.gen(function*() {
+      let end: (() => void) | undefined
+      const holds = Job.define({ type: "holds", payload: Schema.Null })
+      const deadman = yield* started({
+        handlers: [holds.handle(() => new Promise<void>((resolve) => void (end = resolve)))]
+      })
+      const ready = does(() => deadman.ready())
+      yield* eventually("it is ready", Effect.map(ready, (answer) => answer.ready), "60 seconds")
+      const { degraded, loops, services } = yield* ready
+      assert.deepStrictEqual([degraded, services], [[], { store: "up" }])
+      assert.includeMembers(loops.map(({ name }) => name), ["claim", "settle", "heartbeat", "reap", "schedule"])
+
+      yield* does(() => deadman.submit(holds, null))
+      yield* eventually("the job runs", Effect.sync(() => end !== undefined), "60 seconds")
+      const claimed = /^deadman_claimed_total (\d+)$/m.exec(yield* does(() => deadman.metrics()))?.[1]
+      assert.isAtLeast(Number(claimed), 1)
+
+      // The drain waits for the job, and the process says meanwhile that it is going.
+      const stopped = deadman.stop()
+      yield* eventually(
+        "it is not ready any more",
+        Effect.map(ready, ({ reasons }) => reasons.includes("shutting down")),
+        "60 seconds"
+      )
+      assert.isFalse((yield* ready).ready)
+      end?.()
+      yield* does(() => stopped)
     })),
     180_000
   )

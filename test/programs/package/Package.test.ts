@@ -87,6 +87,8 @@ export class Calls {
   async schedules() { return (await this.deadman.schedules.list()).schedules }
   async queues() { return (await this.deadman.queues.list()).queues }
   stats() { return this.deadman.stats() }
+  ready() { return this.deadman.ready() }
+  async health() { return (await deadman()).ready() }
   async workers() { return (await this.deadman.stats()).workers }
   async submitted() { return (await Testing.start()).submitted(resize) }
   statement() { return Transaction.statement(resize, payload) }
@@ -250,6 +252,33 @@ describe("the examples", () => {
       worker.child.kill("SIGKILL")
     )
   }, 180_000)
+
+  it(
+    "probes.ts says that it is ready, and what it has counted, until it is told to stop",
+    () =>
+      Effect.runPromise(Processes.freePort).then((port) => {
+        const probed = consumer.start(process.execPath, ["probes.ts"], {
+          DEADMAN_DATABASE_URL: url,
+          PROBES_PORT: String(port)
+        })
+        const at = `http://127.0.0.1:${port}`
+        const ready = Effect.promise(() => fetch(`${at}/ready`).then(({ ok }) => ok, () => false))
+        return Effect.runPromise(eventually("the program is ready", ready, "60 seconds"))
+          .then(() => fetch(`${at}/metrics`))
+          .then((answer) => {
+            assert.match(answer.headers.get("content-type") ?? "", /^text\/plain; version=0\.0\.4/)
+            return answer.text()
+          })
+          .then((text) => {
+            assert.match(text, /^# TYPE deadman_claimed_total counter$/m, probed.output())
+            probed.child.kill("SIGTERM")
+            return probed.ended
+          })
+          .then(({ code, output }) => assert.strictEqual(code, 0, output))
+          .finally(() => probed.child.kill("SIGKILL"))
+      }),
+    180_000
+  )
 
   it("handlers.ts is run by the shipped worker as well", () => {
     const env = { DEADMAN_DATABASE_URL: url, DEADMAN_HANDLERS: "./handlers.ts", DEADMAN_LOG_FORMAT: "json" }
