@@ -16,8 +16,20 @@ export interface OldTransaction {
   readonly ageMs: number
   readonly pid: number
   readonly application: string
-  /** `idle in transaction` and the like, a prepared transaction or a replication slot. */
+  /** `idle in transaction` and the like, or a prepared transaction. */
   readonly state: string
+}
+
+/** A replication slot, or a standby that says which rows it still reads. */
+export interface ReplicaFacts {
+  readonly name: string
+  readonly isSlot: boolean
+  /** Of a slot: whether somebody uses it. */
+  readonly active: boolean
+  /** How many transactions ago the oldest row version was deleted that it keeps from being cleaned up. */
+  readonly transactions: number
+  /** Of a slot: the log that is kept for it. */
+  readonly logBytes: number
 }
 
 export interface ProcessFacts {
@@ -56,6 +68,8 @@ export interface PostgresFacts {
   readonly settings: Readonly<Record<string, string>>
   readonly isReplica: boolean
   readonly keepsSettings: boolean
+  /** Whether what is said goes unencrypted, and further than a network of one's own. */
+  readonly isOpen: boolean
   readonly user: string
   readonly connections: number
   /** How full the server's queue of notifications is, from 0 to 1. */
@@ -67,6 +81,9 @@ export interface PostgresFacts {
   readonly clockAheadMs: number
   readonly clockExactMs: number
   readonly oldest: OldTransaction | null
+  readonly replicas: ReadonlyArray<ReplicaFacts>
+  /** Transactions since the oldest row was frozen, of the database where that is longest ago; and the same of multixacts. */
+  readonly unfrozen: number
   readonly schema: SchemaFacts | null
 }
 
@@ -93,5 +110,8 @@ export interface TopicFacts {
 
 export interface KafkaFacts {
   readonly brokers: number
+  readonly group: string
+  /** Installations of Deadman in the group: one, or none at present. */
+  readonly installations: number
   readonly topics: ReadonlyArray<TopicFacts>
 }

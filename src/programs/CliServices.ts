@@ -4,7 +4,7 @@
  * Neither needs a server. `doctor` looks at everything that is configured, at the same time, and a thing that is away or
  * wrong does not keep it from the others.
  */
-import { Clock, type Config, Effect, Option, type Redacted, type Scope } from "effect"
+import { Clock, type Config, Effect, Option, type Scope } from "effect"
 import { Command, Flag } from "effect/cli"
 import { existsSync } from "node:fs"
 import { join, resolve } from "node:path"
@@ -13,6 +13,7 @@ import { defaults, http, make } from "../adapters/http/Client.ts"
 import * as KafkaCheckup from "../adapters/kafka/Checkup.ts"
 import * as PostgresCheckup from "../adapters/postgres/Checkup.ts"
 import * as Migrations from "../adapters/postgres/Migrations.ts"
+import type { Server } from "../adapters/postgres/Target.ts"
 import * as RedisCheckup from "../adapters/redis/Checkup.ts"
 import * as Table from "./cli/Table.ts"
 import { lengthFlag } from "./CliInput.ts"
@@ -32,13 +33,8 @@ type Misconfigured = Variables.Misconfigured | Config.ConfigError
 /** The chosen database. The embedded one is joined or started, and left again with the scope. */
 const databaseOf = (
   profile: StoreConfig.Profile
-): Effect.Effect<Redacted.Redacted, EmbeddedPostgres.EmbeddedPostgresFailed, Scope.Scope> =>
-  profile._tag === "postgres"
-    ? Effect.succeed(profile.url)
-    : Effect.map(EmbeddedPostgres.acquire({ dataDir: profile.dataDir }), ({ url }) => url)
-
-const hopeless = (error: Migrations.MigrationError): boolean =>
-  error._tag !== "MigrationFailed" || (error.code !== null && /^(28|3D|42|0A|08P01)/.test(error.code))
+): Effect.Effect<Server, EmbeddedPostgres.EmbeddedPostgresFailed, Scope.Scope> =>
+  profile._tag === "postgres" ? Effect.succeed(profile) : EmbeddedPostgres.acquire({ dataDir: profile.dataDir })
 
 export const migrate = Command.make(
   "migrate",
@@ -54,10 +50,17 @@ export const migrate = Command.make(
       const { profile } = yield* StoreConfig.fromEnv
       const { schemaVersion } = Migrations
       const away = (message: string) => new CliFailed({ code: "unavailable", exit: exits.unavailable, message })
-      const url = yield* Effect.mapError(databaseOf(profile), ({ message }) => away(message))
+      const { pem, url } = yield* Effect.mapError(databaseOf(profile), ({ message }) => away(message))
       const before = yield* Effect.mapError(
-        PostgresCheckup.look(url),
-        ({ message }) => away(`The database does not answer: ${message}. Is it up, and is DEADMAN_DATABASE_URL right?`)
+        PostgresCheckup.look(url, pem),
+        ({ advice, message }) =>
+          advice === null
+            ? away(`The database does not answer: ${message}. Is it up, and is DEADMAN_DATABASE_URL right?`)
+            : new CliFailed({
+              code: "unusable",
+              exit: exits.refused,
+              message: `The database cannot be used: ${message}. ${advice}.`
+            })
       )
       if (check && before.schemaVersion !== schemaVersion) {
         return yield* new CliFailed({
@@ -67,10 +70,10 @@ export const migrate = Command.make(
             `run \`deadman migrate\` as a role that may.`
         })
       }
-      yield* Effect.mapError(Migrations.migrate(url), (error) =>
+      yield* Effect.mapError(Migrations.migrate(url, pem), (error) =>
         new CliFailed({
           code: error._tag === "MigrationFailed" ? "migration_failed" : "schema",
-          exit: hopeless(error) ? exits.refused : exits.unavailable,
+          exit: Migrations.isHopeless(error) ? exits.refused : exits.unavailable,
           message: error.message
         }))
       const from = before.schemaVersion ?? 0
@@ -97,11 +100,22 @@ const postgres = (profile: StoreConfig.Profile, oldMs: number): Effect.Effect<Fo
         "Start `deadman dev` here, or set DEADMAN_DATABASE_URL or DEADMAN_DATA_DIR to what the others use."
       )])
     }
-    return Effect.scoped(Effect.flatMap(databaseOf(profile), PostgresCheckup.look)).pipe(
+    return Effect.scoped(
+      Effect.flatMap(databaseOf(profile), ({ pem, url }) => PostgresCheckup.look(url, pem))
+    ).pipe(
       Effect.match({
-        onSuccess: (facts): Found => PostgresFindings.of(facts, { version, schema: Migrations.schemaVersion, oldMs }),
-        onFailure: ({ message }): Found => [
-          Finding.away("postgres", message, "Start it, or mend DEADMAN_DATABASE_URL: without it nothing runs.")
+        onSuccess: (facts): Found => [
+          ...PostgresFindings.of(facts, { version, schema: Migrations.schemaVersion, oldMs }),
+          ...(profile._tag === "postgres" && profile.unverified ? [PostgresFindings.unverified] : [])
+        ],
+        onFailure: (error): Found => [
+          "advice" in error && error.advice !== null
+            ? Finding.refused("postgres", error.message, `${error.advice}. Without it nothing runs.`)
+            : Finding.away(
+              "postgres",
+              error.message,
+              "Start it, or mend DEADMAN_DATABASE_URL: without it nothing runs."
+            )
         ]
       })
     )

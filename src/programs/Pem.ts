@@ -1,5 +1,5 @@
 /**
- * The certificates and keys that variables name by their files: read once, at the start, and looked at before anything
+ * The certificates and keys that variables, or an address, name by their files: read once, at the start, and looked at before anything
  * connects. A driver handed a file of the wrong kind says so late, in the words of OpenSSL, or silently trusts nobody.
  *
  * What is in these files is never part of a message.
@@ -23,10 +23,15 @@ export interface Names {
   readonly key: string
 }
 
+/** A file, and how whoever named it calls that. */
+export interface Named {
+  readonly name: string
+  readonly path: string | null
+}
+
 type Failed = Variables.Misconfigured | Config.ConfigError
 
-const read = Effect.fnUntraced(function*(name: string): Effect.fn.Return<string | null, Failed> {
-  const path = yield* Variables.text(name)
+const read = Effect.fnUntraced(function*({ name, path }: Named): Effect.fn.Return<string | null, Failed> {
   if (path === null) {
     return null
   }
@@ -40,6 +45,9 @@ const read = Effect.fnUntraced(function*(name: string): Effect.fn.Return<string 
       Variables.wrong(name, `names a file that cannot be read: ${(cause as NodeJS.ErrnoException).code ?? "unknown"}`)
   })
 })
+
+const named = (name: string): Effect.Effect<Named, Failed> =>
+  Effect.map(Variables.text(name), (path) => ({ name, path }))
 
 const checked = <A>(name: string, rule: string, check: () => A): Effect.Effect<A, Variables.Misconfigured> =>
   Effect.try({ try: check, catch: (cause) => Variables.wrong(name, `${rule}: ${because(cause)}`) })
@@ -57,34 +65,44 @@ const keyIn = (name: string, text: string): Effect.Effect<KeyObject, Failed> =>
   checked(name, "must name a file with a private key in PEM, not encrypted", () => createPrivateKey(text))
 
 /** What the files hold. Without TLS, which `how` says how to get, a file that is named is a contradiction. */
-export const fromEnv = Effect.fnUntraced(function*(
-  names: Names,
+export const load = Effect.fnUntraced(function*(
+  files: { readonly ca: Named; readonly cert: Named; readonly key: Named },
   withTls: boolean,
   how: string
 ): Effect.fn.Return<Pem, Failed> {
   if (!withTls) {
-    for (const name of [names.ca, names.cert, names.key]) {
-      if ((yield* Variables.text(name)) !== null) {
+    for (const { name, path } of [files.ca, files.cert, files.key]) {
+      if (path !== null) {
         return yield* Variables.wrong(name, `has no effect without TLS: ${how}, or leave it out`)
       }
     }
     return { ca: null, own: null }
   }
-  const [ca, cert, key] = [yield* read(names.ca), yield* read(names.cert), yield* read(names.key)]
+  const [ca, cert, key] = [yield* read(files.ca), yield* read(files.cert), yield* read(files.key)]
   if (ca !== null) {
-    yield* certificatesIn(names.ca, ca)
+    yield* certificatesIn(files.ca.name, ca)
   }
   if (cert === null || key === null) {
     if (cert !== key) {
-      const [there, missing] = cert === null ? [names.key, names.cert] : [names.cert, names.key]
-      return yield* Variables.wrong(missing, `must be set too: ${there} is one half of it`)
+      const [there, missing] = cert === null ? [files.key, files.cert] : [files.cert, files.key]
+      return yield* Variables.wrong(missing.name, `must be set too: ${there.name} is one half of it`)
     }
     return { ca, own: null }
   }
-  const [own] = yield* certificatesIn(names.cert, cert)
-  const secret = yield* keyIn(names.key, key)
+  const [own] = yield* certificatesIn(files.cert.name, cert)
+  const secret = yield* keyIn(files.key.name, key)
   if (own?.checkPrivateKey(secret) !== true) {
-    return yield* Variables.wrong(names.key, `is not the key of the first certificate in ${names.cert}`)
+    return yield* Variables.wrong(files.key.name, `is not the key of the first certificate in ${files.cert.name}`)
   }
   return { ca, own: { cert, key: Redacted.make(key) } }
+})
+
+/** The same for files that variables name. */
+export const fromEnv = Effect.fnUntraced(function*(
+  names: Names,
+  withTls: boolean,
+  how: string
+): Effect.fn.Return<Pem, Failed> {
+  const [ca, cert, key] = [yield* named(names.ca), yield* named(names.cert), yield* named(names.key)]
+  return yield* load({ ca, cert, key }, withTls, how)
 })

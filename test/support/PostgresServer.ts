@@ -5,13 +5,14 @@
  */
 import { Effect, Option, type Redacted, References, type Scope } from "effect"
 import { spawnSync } from "node:child_process"
-import { writeFileSync } from "node:fs"
+import { chownSync, writeFileSync } from "node:fs"
 import { join } from "node:path"
 import * as GuardedFolder from "../../src/adapters/chaos/GuardedFolder.ts"
 import * as Cluster from "../../src/adapters/embedded/Cluster.ts"
 import * as EmbeddedPostgres from "../../src/adapters/embedded/EmbeddedPostgres.ts"
 import { type EmbeddedPostgresFailed } from "../../src/adapters/embedded/EmbeddedPostgresFailed.ts"
 import * as Postmaster from "../../src/adapters/embedded/Postmaster.ts"
+import type { Certificate } from "./Certificates.ts"
 import { live } from "./Eventually.ts"
 import { freePort } from "./FreePort.ts"
 
@@ -49,14 +50,44 @@ const processesOf = (postmaster: number): ReadonlyArray<number> => {
     .map(([pid]) => pid ?? postmaster)
 }
 
-const make = Effect.fn("PostgresServer.make")(function*(options: {
+export interface Options {
   readonly settings?: Readonly<Record<string, string>> | undefined
-}): Effect.fn.Return<PostgresServer, EmbeddedPostgresFailed, Scope.Scope> {
+  /** What it shows over TLS, and whose clients' certificates it takes. */
+  readonly tls?: (Certificate & { readonly ca: string }) | undefined
+  /** Lines of `pg_hba.conf`. */
+  readonly hba?: ReadonlyArray<string> | undefined
+}
+
+const tlsSettings = { ssl: "on", ssl_cert_file: "server.crt", ssl_key_file: "server.key", ssl_ca_file: "clients.crt" }
+
+/** Files beside the data, which the server's own account may read and nobody else. */
+const writeFiles = ({ account, data }: Cluster.Cluster, { hba, tls }: Options) => {
+  const write = (name: string, text: string) => {
+    writeFileSync(join(data, name), text, { mode: 0o600 })
+    if (account.as !== undefined) {
+      chownSync(join(data, name), account.as.uid, account.as.gid)
+    }
+  }
+  if (tls !== undefined) {
+    write("server.crt", tls.cert)
+    write("server.key", tls.key)
+    write("clients.crt", tls.ca)
+  }
+  if (hba !== undefined) {
+    write("pg_hba.conf", `${hba.join("\n")}\n`)
+  }
+}
+
+const make = Effect.fn("PostgresServer.make")(function*(
+  options: Options
+): Effect.fn.Return<PostgresServer, EmbeddedPostgresFailed, Scope.Scope> {
   const folder = yield* GuardedFolder.make("deadman-test-", guardScript)
   // One that no other Postgres draws while this one is stopped.
   writeFileSync(join(folder, "port"), `${yield* freePort}\n`)
-  const cluster = yield* EmbeddedPostgres.open({ dataDir: join(folder, "."), settings: options.settings })
+  const settings = { ...(options.tls === undefined ? {} : tlsSettings), ...options.settings }
+  const cluster = yield* EmbeddedPostgres.open({ dataDir: join(folder, "."), settings })
   yield* Cluster.ensure(cluster)
+  yield* Effect.sync(() => writeFiles(cluster, options))
 
   const pid = Effect.map(Postmaster.running(cluster), Option.map((running) => running.pid))
 
@@ -97,7 +128,7 @@ const make = Effect.fn("PostgresServer.make")(function*(options: {
 })
 
 /** Starts a server of its own port and files. The scope's end stops it and deletes the files. */
-export const start = (options: {
-  readonly settings?: Readonly<Record<string, string>> | undefined
-} = {}): Effect.Effect<PostgresServer, EmbeddedPostgresFailed, Scope.Scope> =>
+export const start = (
+  options: Options = {}
+): Effect.Effect<PostgresServer, EmbeddedPostgresFailed, Scope.Scope> =>
   live(make(options)).pipe(Effect.provideService(References.MinimumLogLevel, "Warn"))

@@ -8,11 +8,15 @@ import { PgClient } from "@effect/sql-pg"
 import { Clock, Effect, Layer, type Redacted, Schema } from "effect"
 import { SqlClient, type SqlError } from "effect/sql"
 import { because } from "../../domain/Because.ts"
-import type { OldTransaction, PostgresFacts, SchemaFacts } from "../../ports/Checkups.ts"
+import type { OldTransaction, PostgresFacts, ReplicaFacts, SchemaFacts } from "../../ports/Checkups.ts"
 import * as Migrations from "./Migrations.ts"
+import * as Target from "./Target.ts"
 
-/** No look was possible. */
-export class CheckupFailed extends Schema.TaggedError<CheckupFailed>()("CheckupFailed", { message: Schema.String }) {}
+/** No look was possible. What to do about it, where no waiting cures it. */
+export class CheckupFailed extends Schema.TaggedError<CheckupFailed>()("CheckupFailed", {
+  message: Schema.String,
+  advice: Schema.NullOr(Schema.String)
+}) {}
 
 const statementMs = "5000"
 const sessionStaleMs = 15_000
@@ -24,10 +28,14 @@ const serverSql = `
          pg_is_in_recovery() AS replica, current_user AS "user",
          (SELECT count(*)::int FROM pg_stat_activity WHERE backend_type = 'client backend') AS connections,
          pg_notification_queue_usage()::float8 AS notifications,
+         (SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()) AS encrypted,
+         inet_client_addr() IS NULL OR EXISTS (
+           SELECT FROM unnest('{127.0.0.0/8,10.0.0.0/8,172.16.0.0/12,192.168.0.0/16,100.64.0.0/10,169.254.0.0/16,::1/128,'
+             'fc00::/7,fe80::/10}'::inet[]) near WHERE inet_client_addr() <<= near) AS near,
          (SELECT setting FROM pg_settings WHERE name = 'statement_timeout') AS statement_ms,
          (SELECT jsonb_object_agg(name, setting) FROM pg_settings WHERE name IN
            ('autovacuum', 'fsync', 'full_page_writes', 'synchronous_commit', 'max_connections', 'track_counts',
-            'default_transaction_read_only')) AS settings`
+            'default_transaction_read_only', 'server_encoding')) AS settings`
 
 // The adapter's own functions may not be there.
 const clockSql = `SELECT (extract(epoch FROM clock_timestamp()) * 1000)::float8 AS ms`
@@ -55,6 +63,22 @@ const oldestSql = `
     SELECT (extract(epoch FROM clock_timestamp() - prepared) * 1000)::float8, 0, gid, 'prepared transaction'
     FROM pg_prepared_xacts WHERE database = current_database()
   ) t ORDER BY age_ms DESC LIMIT 1`
+
+// Besides transactions these keep dead rows, and a slot the log too. What a role may not see is NULL, and left out.
+const replicasSql = `
+  SELECT * FROM (
+    SELECT slot_name::text AS name, true AS "isSlot", active,
+           greatest(coalesce(age(xmin), 0), coalesce(age(catalog_xmin), 0))::float8 AS transactions,
+           coalesce(CASE WHEN NOT pg_is_in_recovery() THEN pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn) END, 0)::float8
+             AS "logBytes"
+    FROM pg_replication_slots
+    UNION ALL
+    SELECT coalesce(nullif(application_name, ''), 'process ' || pid), false, true, age(backend_xmin)::float8, 0
+    FROM pg_stat_replication WHERE backend_xmin IS NOT NULL
+  ) r ORDER BY transactions DESC, "logBytes" DESC LIMIT 20`
+
+const unfrozenSql = `
+  SELECT max(greatest(age(datfrozenxid), mxid_age(datminmxid)))::float8 AS unfrozen FROM pg_database`
 
 const tablesSql = `
   SELECT relname AS name, n_live_tup::float8 AS live, n_dead_tup::float8 AS dead,
@@ -130,6 +154,8 @@ const facts = Effect.gen(function*() {
     user: string
     connections: number
     notifications: number
+    encrypted: boolean | null
+    near: boolean
     statement_ms: string
     settings: Record<string, string>
   }>(serverSql)
@@ -147,6 +173,8 @@ const facts = Effect.gen(function*() {
   const [oldest] = yield* sql.unsafe<
     { age_ms: number; pid: number; application: string; state: string }
   >(oldestSql)
+  const replicas = yield* sql.unsafe<ReplicaFacts>(replicasSql)
+  const [frozen] = yield* sql.unsafe<{ unfrozen: number }>(unfrozenSql)
   const version = meta?.schema_version ?? null
   const ours = version === Migrations.schemaVersion && missing.length === 0
   return {
@@ -155,6 +183,7 @@ const facts = Effect.gen(function*() {
     settings: server?.settings ?? {},
     isReplica: server?.replica === true,
     keepsSettings: server?.statement_ms === statementMs,
+    isOpen: server?.encrypted !== true && server?.near === false,
     user: server?.user ?? "",
     connections: server?.connections ?? 0,
     notifications: server?.notifications ?? 0,
@@ -168,19 +197,23 @@ const facts = Effect.gen(function*() {
       application: oldest.application,
       state: oldest.state
     } satisfies OldTransaction,
+    replicas,
+    unfrozen: frozen?.unfrozen ?? 0,
     schema: ours ? yield* schemaFacts : null
   } satisfies PostgresFacts
 })
 
-const failed = (error: SqlError.SqlError) =>
-  new CheckupFailed({ message: because(error.reason.cause ?? error.message) })
+const failed = (error: SqlError.SqlError) => {
+  const { cause } = error.reason
+  const message = because(Target.reasonOf(cause) ?? error.message)
+  const { code } = Object(cause) as { readonly code?: unknown }
+  return new CheckupFailed({ message, advice: Target.adviceOf(typeof code === "string" ? code : null, message) })
+}
 
-export const look = (url: Redacted.Redacted): Effect.Effect<PostgresFacts, CheckupFailed> =>
+export const look = (url: Redacted.Redacted, pem?: Target.Pem): Effect.Effect<PostgresFacts, CheckupFailed> =>
   Layer.build(PgClient.layer({
-    url,
+    ...Target.options({ url, pem }, "deadman-doctor"),
     maxConnections: 1,
-    applicationName: "deadman-doctor",
-    connectTimeout: 3_000,
     startupParameters: { statement_timeout: statementMs, lock_timeout: "1000", jit: "off" }
   })).pipe(
     Effect.flatMap((connection) => Effect.provideContext(facts, connection)),
@@ -188,6 +221,6 @@ export const look = (url: Redacted.Redacted): Effect.Effect<PostgresFacts, Check
     Effect.mapError(failed),
     Effect.timeoutOrElse({
       duration: "20 seconds",
-      orElse: () => Effect.fail(new CheckupFailed({ message: "no answer within 20 s" }))
+      orElse: () => Effect.fail(new CheckupFailed({ message: "no answer within 20 s", advice: null }))
     })
   )

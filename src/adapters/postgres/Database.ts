@@ -9,10 +9,11 @@
  * or for the time, whichever is first. What was sent may still take effect.
  */
 import { PgConnection, PgPool, PgTypes } from "@effect/sql-pg"
-import { Cause, Context, Effect, Exit, Layer, type Queue, type Redacted, Result, Scope } from "effect"
+import { Cause, Context, Effect, Exit, Layer, type Queue, Result, Scope } from "effect"
 import { SqlError } from "effect/sql"
 import { DatabaseFailed, fromSqlError, unavailable } from "./DatabaseFailed.ts"
 import { mend, type Params, ping, run, send } from "./Sending.ts"
+import * as Target from "./Target.ts"
 
 /**
  * `hot`: submit, claim, settle. `quick`: the same of a few jobs, by plans that are made once. `vital`: heartbeats and
@@ -69,8 +70,7 @@ export class Database extends Context.Service<Database, {
   readonly listen: (channel: string) => Effect.Effect<Listening, DatabaseFailed, Scope.Scope>
 }>()("deadman/adapters/postgres/Database") {}
 
-export interface Config {
-  readonly url: Redacted.Redacted
+export interface Config extends Target.Server {
   /** Connections for `hot`, and as many for `quick`. */
   readonly storePool?: number
   /** Connections for `handler`. */
@@ -107,15 +107,14 @@ const laneSettings = (config: Config): Record<Lane, LaneSettings> => ({
 })
 
 /** What every connection is opened with. */
-export const connectionOptions = (
-  config: Pick<Config, "url" | "applicationName">,
+const connectionOptions = (
+  config: Config,
   parameters: Readonly<Record<string, string>>
 ): PgConnection.Config => ({
-  url: config.url,
-  applicationName: config.applicationName ?? "deadman",
-  connectTimeout: 3_000,
+  ...Target.options(config, config.applicationName ?? "deadman"),
   keepAlive: 10_000,
-  startupParameters: parameters
+  // A pool and a listener are idle for as long as there is nothing to do, whatever the role's own limit is.
+  startupParameters: { idle_session_timeout: "0", ...parameters }
 })
 
 /**

@@ -6,6 +6,7 @@
 import { PgTypes } from "@effect/sql-pg"
 import { Schema } from "effect"
 import type { SqlError } from "effect/sql"
+import * as Target from "./Target.ts"
 
 const Kind = Schema.Literals([
   /** No answer, or none in time, or not now. Whether it took effect is not known. */
@@ -41,9 +42,9 @@ const kindOf = (code: string): typeof Kind.Type => {
   if (code === "2200H") return "unavailable"
   const group = code.slice(0, 2)
   if (group === "22" || group === "23" || group === "54") return "refused"
-  // Connections, resources, shutdown and cancellation, a session cut for idling, a server that is read-only or lost
-  // its disk, a database that is being restored, a role that may not log in at present.
-  if (["08", "53", "57", "58", "XX", "28", "3D"].includes(group) || code === demoted || code === "25P03") {
+  // Connections, resources, shutdown and cancellation, a session cut for idling or for a transaction that took long, a
+  // server that is read-only or lost its disk, a database that is being restored, a role that may not log in at present.
+  if (["08", "53", "57", "58", "XX", "28", "3D"].includes(group) || [demoted, "25P03", "25P04"].includes(code)) {
     return "unavailable"
   }
   return "broken"
@@ -67,7 +68,7 @@ export const fromSqlError = (error: SqlError.SqlError): DatabaseFailed => {
     | { code?: unknown; constraint?: unknown; file?: unknown; message?: unknown }
     | undefined
   const code = typeof fields?.code === "string" ? fields.code : null
-  const message = String(fields?.message ?? error.message).slice(0, messageMax)
+  const message = (Target.reasonOf(fields) ?? error.message).slice(0, messageMax)
   if (code !== null && /^[0-9A-Z]{5}$/.test(code)) {
     return new DatabaseFailed({
       kind: code === limitExceeded && fields?.file === notifying ? "unavailable" : kindOf(code),

@@ -23,6 +23,7 @@ import schedules from "./migrations/0005_schedules.ts"
 import handlers from "./migrations/0006_handlers.ts"
 import indexes, { type Index } from "./migrations/0007_indexes.ts"
 import instants from "./migrations/0008_instants.ts"
+import * as Target from "./Target.ts"
 
 /** What is done in one transaction, or indexes, each of which is there or not. */
 const steps: ReadonlyArray<Effect.Effect<void, SqlError.SqlError, SqlClient.SqlClient> | ReadonlyArray<Index>> = [
@@ -76,19 +77,34 @@ export class MigrationFailed extends Schema.TaggedError<MigrationFailed>()("Migr
   reason: Schema.String
 }) {
   override get message(): string {
-    return this.code === "08P01" && this.reason.includes("startup parameter")
-      ? `${this.reason}: this looks like a pooler in front of Postgres. Connect to Postgres itself.`
-      : `The database schema could not be brought up to date: ${this.reason}`
+    const advice = Target.adviceOf(this.code, this.reason)
+    // A right is missing to somebody who is in.
+    const what = advice === null || this.code?.startsWith("42") === true
+      ? "The database schema could not be brought up to date"
+      : "The database cannot be used"
+    return `${what}: ${this.reason}${advice === null ? "" : `. ${advice}.`}`
   }
 }
 
-export type MigrationError = SchemaTooNew | ServerTooOld | SettingsNotKept | MigrationFailed
+/** What is stored is JSON, with any character there is. */
+export class EncodingUnfit extends Schema.TaggedError<EncodingUnfit>()("EncodingUnfit", { found: Schema.String }) {
+  override get message(): string {
+    return `The database has the encoding ${this.found} and cannot hold every text that a job may have: make one with ` +
+      `CREATE DATABASE name ENCODING 'UTF8' TEMPLATE template0.`
+  }
+}
+
+export type MigrationError = SchemaTooNew | ServerTooOld | SettingsNotKept | EncodingUnfit | MigrationFailed
+
+/** Whether no waiting cures it. */
+export const isHopeless = (error: MigrationError): boolean =>
+  error._tag !== "MigrationFailed" || Target.isRefusal(error.code, error.reason)
 
 const failed = (error: SqlError.SqlError) => {
   const cause = error.reason.cause as { code?: unknown; message?: unknown } | undefined
   return new MigrationFailed({
     code: typeof cause?.code === "string" ? cause.code : null,
-    reason: String(cause?.message ?? error.message).slice(0, 300)
+    reason: (Target.reasonOf(cause) ?? error.message).slice(0, 300)
   })
 }
 
@@ -176,11 +192,16 @@ const withLocks = <A>(body: Effect.Effect<A, MigrationError | SqlError.SqlError,
     }
   })
 
+/** Where somebody with more rights has made it for us: with IF NOT EXISTS it would be asked for CREATE on the database. */
+const makeSchema = `DO $$ BEGIN
+  IF NOT EXISTS (SELECT FROM pg_catalog.pg_namespace WHERE nspname = 'deadman') THEN CREATE SCHEMA deadman; END IF;
+END $$`
+
 const takeStep = (index: number, step: Effect.Effect<void, SqlError.SqlError, SqlClient.SqlClient>) =>
   withLocks(Effect.gen(function*() {
     const sql = yield* SqlClient.SqlClient
     yield* confirm
-    if (index === 0) yield* sql.unsafe(`CREATE SCHEMA IF NOT EXISTS deadman`)
+    if (index === 0) yield* sql.unsafe(makeSchema)
     yield* step
     yield* record(index + 1)
   }))
@@ -249,13 +270,16 @@ const bringUp = Effect.gen(function*() {
   }
 })
 
+const transactionTimeoutSince = 170_000
+
 /** A session's settings are tried with this one, and no other statement waits longer for a lock. */
 const sessionWaitsMs = "30000"
 
 const check = Effect.gen(function*() {
   const sql = yield* SqlClient.SqlClient
-  const [server] = yield* sql.unsafe<{ number: string; name: string; waits_ms: string }>(
+  const [server] = yield* sql.unsafe<{ number: string; name: string; encoding: string; waits_ms: string }>(
     `SELECT current_setting('server_version_num') AS number, current_setting('server_version') AS name,
+            current_setting('server_encoding') AS encoding,
             (SELECT setting FROM pg_catalog.pg_settings WHERE name = 'lock_timeout') AS waits_ms`
   )
   if (server !== undefined && Number(server.number) < serverMin * 10_000) {
@@ -264,17 +288,27 @@ const check = Effect.gen(function*() {
   if (server?.waits_ms !== sessionWaitsMs) {
     return yield* new SettingsNotKept()
   }
-  if ((yield* found) < schemaVersion) yield* bringUp
+  const from = yield* found
+  if (from === schemaVersion) return
+  // One that is in use already is the doctor's to tell.
+  if (from === 0 && server.encoding !== "UTF8") return yield* new EncodingUnfit({ found: server.encoding })
+  // A role's limit is for its queries. Older servers do not know it, and refuse what they do not know.
+  if (Number(server.number) >= transactionTimeoutSince) yield* sql.unsafe(`SET transaction_timeout = 0`)
+  yield* bringUp
 })
 
 /** Brings the schema up to date if it is not. */
-export const migrate = (url: Redacted.Redacted): Effect.Effect<void, MigrationError> =>
+export const migrate = (url: Redacted.Redacted, pem?: Target.Pem): Effect.Effect<void, MigrationError> =>
   Layer.build(PgClient.layer({
-    url,
+    ...Target.options({ url, pem }, "deadman-migrate"),
     maxConnections: 1,
-    applicationName: "deadman-migrate",
-    connectTimeout: 3_000,
-    startupParameters: { statement_timeout: "30000", lock_timeout: sessionWaitsMs, jit: "off" }
+    startupParameters: {
+      statement_timeout: "30000",
+      lock_timeout: sessionWaitsMs,
+      idle_in_transaction_session_timeout: "30000",
+      idle_session_timeout: "0",
+      jit: "off"
+    }
   })).pipe(
     Effect.flatMap((connection) => Effect.provideContext(check, connection)),
     Effect.scoped,

@@ -12,6 +12,14 @@ const skewWorthMs = 1_000
 const skewBadMs = 30_000
 /** So many times as old as what is worth a look, a transaction is bad. */
 const oldBadTimes = 60
+/** Transactions: of a busy queue, of minutes and of days. */
+const heldWorth = 1_000_000
+const heldBad = 100_000_000
+const logWorthBytes = 1_073_741_824
+const logBadBytes = 16 * logWorthBytes
+/** Above what autovacuum lets it come to (`autovacuum_freeze_max_age`, 200 million) where nothing is in its way. */
+const unfrozenWorth = 500_000_000
+const unfrozenBad = 1_000_000_000
 /** From here on Postgres warns too. */
 const notificationsMax = 0.5
 /** Below so many, dead rows are no matter. */
@@ -45,6 +53,23 @@ const server = (facts: PostgresFacts): ReadonlyArray<Finding> => {
       "pooler",
       "the settings of a session are not kept: this looks like a pooler in front of Postgres",
       "Connect to Postgres itself."
+    ))
+  }
+  if (facts.isOpen) {
+    findings.push(look(
+      "postgres",
+      "cleartext",
+      "the connection is not encrypted: who is in between reads jobs, and could change them",
+      "Add sslmode=verify-full to DEADMAN_DATABASE_URL, and sslrootcert=FILE if its authority is your own."
+    ))
+  }
+  const encoding = facts.settings["server_encoding"] ?? "UTF8"
+  if (encoding !== "UTF8") {
+    findings.push(bad(
+      "postgres",
+      "encoding",
+      `the encoding of the database is ${encoding}: jobs with other characters are refused, and results lost`,
+      "Move to a database WITH ENCODING 'UTF8', by pg_dump and pg_restore."
     ))
   }
   if (facts.isReplica || facts.settings["default_transaction_read_only"] === "on") {
@@ -124,6 +149,42 @@ const oldest = ({ oldest }: PostgresFacts, oldMs: number): Finding => {
   return (oldest.ageMs > oldMs * oldBadTimes ? bad : look)("postgres", "oldest_transaction", text, advice)
 }
 
+/** What keeps dead rows, or the log, without a transaction of its own. */
+const replicas = (facts: PostgresFacts): ReadonlyArray<Finding> =>
+  facts.replicas.flatMap(({ active, isSlot, logBytes, name, transactions }) => {
+    // Who reads from it is behind by something at any time.
+    const idleBytes = active ? 0 : logBytes
+    const keeps = [
+      ...(transactions > heldWorth ? [`dead rows of the last ${transactions} transactions`] : []),
+      ...(idleBytes > logWorthBytes ? [`${Text.bytes(logBytes)} of the log`] : [])
+    ]
+    return keeps.length === 0 ? [] : [
+      (transactions > heldBad || idleBytes > logBadBytes ? bad : look)(
+        "postgres",
+        "replication",
+        `${
+          isSlot ? `the replication slot ${name}${active ? "" : ", which nobody uses,"}` : `the standby ${name}`
+        } keeps ${keeps.join(" and ")}`,
+        isSlot
+          ? `Bring back who reads from it, or drop it: SELECT pg_drop_replication_slot('${name}').`
+          : "End what reads there for so long, or set hot_standby_feedback = off on it."
+      )
+    ]
+  })
+
+/** At some two thousand million Postgres takes no more writes. */
+const wraparound = ({ unfrozen }: PostgresFacts): ReadonlyArray<Finding> => {
+  const text = `rows of ${unfrozen} transactions ago are not frozen yet: at 2,100 million Postgres takes no more writes`
+  const advice =
+    "Let autovacuum come through: end what holds it back (old and prepared transactions, replication slots), " +
+    "and if it does not keep up, run VACUUM (FREEZE) in the database where age(datfrozenxid) is highest."
+  return unfrozen > unfrozenBad
+    ? [bad("postgres", "wraparound", text, advice)]
+    : unfrozen > unfrozenWorth
+    ? [look("postgres", "wraparound", text, advice)]
+    : []
+}
+
 const schemaVersion = (facts: PostgresFacts, known: number): Finding => {
   const found = facts.schemaVersion
   if (facts.missingRights.length > 0) {
@@ -180,5 +241,15 @@ export const of = (
   schemaVersion(facts, ours.schema),
   clock(facts),
   oldest(facts, ours.oldMs),
+  ...replicas(facts),
+  ...wraparound(facts),
   ...(facts.schema === null ? [] : [bloat(facts.schema), ...JobFindings.of(facts.schema, ours.version)])
 ]
+
+/** Over TLS, and nobody looks at the certificate: what `sslmode=require` is. */
+export const unverified: Finding = look(
+  "postgres",
+  "unverified",
+  "the connection is encrypted, but nobody checks who answers (sslmode=require)",
+  "Write sslmode=verify-full, and sslrootcert=FILE with the certificate of its authority unless it is a well-known one."
+)

@@ -4,6 +4,8 @@ import { assert, it } from "@effect/vitest"
 import { Effect, Redacted } from "effect"
 import { SqlClient } from "effect/sql"
 import { randomBytes } from "node:crypto"
+import { type AddressInfo, createServer, type Server } from "node:net"
+import * as Checkup from "../../../src/adapters/postgres/Checkup.ts"
 import * as Cli from "../../support/Cli.ts"
 import { freshDatabase } from "../../support/Database.ts"
 import * as Processes from "../../support/Processes.ts"
@@ -138,6 +140,27 @@ it.live(
 )
 
 it.live(
+  "sees a replication slot that nobody uses, and how much log it keeps",
+  () =>
+    Effect.gen(function*() {
+      const { url } = yield* fresh
+      const slot = `doctor_${randomBytes(4).toString("hex")}`
+      yield* Effect.acquireRelease(
+        sqlOn(url, (sql) => sql`SELECT pg_create_physical_replication_slot(${slot}, true)`),
+        () => Effect.orDie(sqlOn(url, (sql) => sql`SELECT pg_drop_replication_slot(${slot})`))
+      )
+      // Something to keep.
+      yield* sqlOn(url, (sql) => sql`INSERT INTO deadman.effect SELECT 'slot', gen_random_uuid(), 1, 'w', 1`)
+      const { replicas, unfrozen } = yield* Checkup.look(url)
+      const found = replicas.find(({ name }) => name === slot)
+      assert.deepInclude(found, { isSlot: true, active: false, transactions: 0 })
+      assert.isAbove(found?.logBytes ?? 0, 0)
+      assert.isAbove(unfrozen, 0)
+    }).pipe(Effect.scoped),
+  180_000
+)
+
+it.live(
   "asks for the server only where one is named, and tells a wrong variable from a fault",
   () =>
     Effect.gen(function*() {
@@ -151,6 +174,49 @@ it.live(
       assert.notInclude(wrong.err, "hunter2")
       const nothing = yield* doctor({ DEADMAN_DATA_DIR: "test/no-such-folder" })
       assert.strictEqual(levelOf(nothing, "no_data"), "worth a look")
+    }).pipe(Effect.scoped),
+  180_000
+)
+
+/** As PgBouncer answers a start with settings that it was not told to ignore. */
+const refusingPooler = Effect.map(
+  Effect.acquireRelease(
+    Effect.callback<Server>((resume) => {
+      const fields = "SFATAL\0VFATAL\0C08P01\0Munsupported startup parameter: statement_timeout\0\0"
+      const answer = Buffer.alloc(5 + fields.length)
+      answer.write("E")
+      answer.writeInt32BE(4 + fields.length, 1)
+      answer.write(fields, 5)
+      const server = createServer((client) => {
+        client.on("error", () => client.destroy())
+        client.once("data", () => client.end(answer))
+      })
+      server.listen(0, "127.0.0.1", () => resume(Effect.succeed(server)))
+    }),
+    (server) => Effect.sync(() => server.close())
+  ),
+  (server) => (server.address() as AddressInfo).port
+)
+
+it.live(
+  "tells a pooler, a login and a certificate that are wrong from a Postgres that is away",
+  () =>
+    Effect.gen(function*() {
+      const { env } = yield* fresh
+      const pooler = { DEADMAN_DATABASE_URL: `postgres://me:hunter2@127.0.0.1:${yield* refusingPooler}/name` }
+      const said = yield* doctor(pooler)
+      assert.strictEqual(levelOf(said, "refused"), "bad")
+      assert.match(JSON.stringify(said), /looks like a pooler in front of Postgres. Connect to Postgres itself/)
+      const migrated = yield* Cli.run(["migrate"], { env: pooler })
+      assert.strictEqual(migrated.code, 1)
+      assert.include(migrated.err, "Connect to Postgres itself")
+      const guess = new URL(env.DEADMAN_DATABASE_URL)
+      guess.password = "hunter2"
+      assert.strictEqual(levelOf(yield* doctor({ DEADMAN_DATABASE_URL: guess.href }), "refused"), "bad")
+      const tls = yield* doctor({ DEADMAN_DATABASE_URL: `${env.DEADMAN_DATABASE_URL}?sslmode=require` })
+      assert.strictEqual(levelOf(tls, "refused"), "bad")
+      assert.include(JSON.stringify(tls), "does not support TLS")
+      assert.notInclude(JSON.stringify([said, tls]) + migrated.err, "hunter2")
     }).pipe(Effect.scoped),
   180_000
 )

@@ -1,0 +1,249 @@
+/**
+ * Where a Postgres is and how it is spoken to: an address as psql takes it, and what to do when that Postgres will not have
+ * us.
+ *
+ * The driver reads most of an address by itself. But it checks certificates for every `sslmode` alike, takes no files, and
+ * passes over what it does not know: `ssl=true` would be no TLS at all. So it is read here first, as libpq would.
+ */
+import type { PgConnection } from "@effect/sql-pg"
+import { Redacted, Result } from "effect"
+import type { ConnectionOptions } from "node:tls"
+import { type TlsTrouble, tlsTrouble } from "../../domain/TlsTrouble.ts"
+
+/** In PEM, for what `sslrootcert`, `sslcert` and `sslkey` name. */
+export interface Pem {
+  /** Whom to trust, instead of the well-known authorities. */
+  readonly ca: string | null
+  /** Who we are, for servers that ask. */
+  readonly own: { readonly cert: string; readonly key: Redacted.Redacted } | null
+}
+
+export interface Server {
+  readonly url: Redacted.Redacted
+  readonly pem?: Pem | undefined
+}
+
+const modes = ["disable", "allow", "prefer", "require", "verify-ca", "verify-full"] as const
+type Mode = (typeof modes)[number]
+
+export interface Address {
+  /** For any driver: a host stands in it even where a socket is meant. */
+  readonly url: string
+  readonly hasUser: boolean
+  readonly mode: Mode
+  /** The directory of a socket: neither TLS nor a name to check. */
+  readonly socket: boolean
+  /** Paths of PEM files. */
+  readonly files: { readonly ca: string | null; readonly cert: string | null; readonly key: string | null }
+  readonly applicationName: string | null
+  readonly connectMs: number | null
+  /** Parameters without effect here. */
+  readonly ignored: ReadonlyArray<string>
+}
+
+const shape = "must look like postgres://user:password@host:5432/name, with what is special in the password escaped " +
+  "(%40 for @)"
+
+const heeded = new Set([
+  "host",
+  "port",
+  "user",
+  "password",
+  "dbname",
+  "options",
+  "application_name",
+  "connect_timeout",
+  "sslmode",
+  "sslrootcert",
+  "sslcert",
+  "sslkey"
+])
+
+/** The authorities that Node knows, which is what is trusted without a file. */
+const wellKnown = "system"
+const connectMaxMs = 60_000
+const ignoredMax = 10
+const shownMax = 40
+
+/** What a driver's parser takes for no address: `postgres:///name?host=/run/postgresql`, with a login or without. */
+const withHost = (text: string): string => text.replace(/^(postgres(?:ql)?:\/\/(?:[^/?#]*@)?)(?=[/?]|$)/, "$1localhost")
+
+const decoded = (text: string): string | null => {
+  try {
+    return decodeURIComponent(text)
+  } catch {
+    return null
+  }
+}
+
+/** What `text` says, or what is wrong with it, to be read behind the name of whatever holds it. Never its secrets. */
+export const parse = (text: string): Result.Result<Address, string> => {
+  const authority = /^postgres(?:ql)?:\/\/([^/?#]*)/.exec(text)?.[1]
+  if (authority === undefined) {
+    return Result.fail(shape)
+  }
+  if (authority.slice(authority.lastIndexOf("@") + 1).includes(",")) {
+    return Result.fail("names several hosts: give one, the primary's, or a name that follows the primary")
+  }
+  let url: URL
+  try {
+    url = new URL(withHost(text))
+  } catch {
+    return Result.fail(shape)
+  }
+  if ([url.username, url.password, url.pathname, url.hostname].some((part) => decoded(part) === null)) {
+    return Result.fail("has a % that escapes nothing: write %25 for it")
+  }
+  // As the driver does: the last one counts.
+  const given = new Map(url.searchParams)
+  const of = (name: string) => given.get(name) || null
+  const host = of("host") ?? decoded(url.hostname.replace(/^\[|\]$/g, "")) ?? ""
+  if (host.includes(",")) {
+    return Result.fail("names several hosts: give one, the primary's, or a name that follows the primary")
+  }
+  // A name that `withHost` made up.
+  if (host === "" || (of("host") === null && authority.replace(/^.*@/, "") === "")) {
+    return Result.fail(shape)
+  }
+  for (const port of [url.port, of("port")]) {
+    if (port !== null && port !== "" && !(/^\d{1,5}$/.test(port) && Number(port) >= 1 && Number(port) <= 65_535)) {
+      return Result.fail("has a port that is none: it is a number from 1 to 65535")
+    }
+  }
+  if (given.has("ssl")) {
+    return Result.fail("has ssl=…, which psql does not know: write sslmode=verify-full, or sslmode=require")
+  }
+  const mode = modes.find((mode) => mode === (of("sslmode") ?? "disable"))
+  if (mode === undefined) {
+    return Result.fail(
+      `has sslmode=${String(of("sslmode")).slice(0, shownMax)}: it is one of disable, prefer, require, verify-ca and ` +
+        "verify-full"
+    )
+  }
+  const seconds = of("connect_timeout")
+  if (seconds !== null && !/^\d{1,6}$/.test(seconds)) {
+    return Result.fail("has a connect_timeout that is none: it is a number of seconds")
+  }
+  const ca = of("sslrootcert")
+  return Result.succeed({
+    url: url.href,
+    hasUser: url.username !== "" || of("user") !== null,
+    mode,
+    socket: host.startsWith("/"),
+    files: { ca: ca === wellKnown ? null : ca, cert: of("sslcert"), key: of("sslkey") },
+    applicationName: of("application_name"),
+    // None at all is what 0 stands for.
+    connectMs: seconds === null ? null : Math.min(Number(seconds) * 1_000 || connectMaxMs, connectMaxMs),
+    ignored: [...given.keys()].filter((name) => !heeded.has(name)).slice(0, ignoredMax).map((name) =>
+      name.slice(0, shownMax)
+    )
+  })
+}
+
+/** Whether TLS is certain, so that files for it mean something. */
+export const encrypts = ({ mode, socket }: Address): boolean =>
+  !socket && (mode === "require" || mode === "verify-ca" || mode === "verify-full")
+
+/** Whether nobody looks at who answers. */
+export const isUnverified = (address: Address, pem: Pem | undefined): boolean =>
+  encrypts(address) && address.mode === "require" && (pem?.ca ?? null) === null
+
+/** What stands in a certificate of somebody's own authority need not be the name. */
+const anyName = () => undefined
+
+/** `undefined` leaves it to the driver: with `prefer` the server decides, and a certificate is checked. */
+const sslOf = (address: Address, pem: Pem | undefined): false | ConnectionOptions | undefined => {
+  if (!encrypts(address)) {
+    return address.socket || address.mode === "disable" ? false : undefined
+  }
+  const ca = pem?.ca ?? null
+  const own = pem?.own ?? null
+  return {
+    ...(own === null ? {} : { cert: own.cert, key: Redacted.value(own.key) }),
+    ...(ca === null ? {} : { ca }),
+    ...(address.mode === "verify-full"
+      ? {}
+      : ca !== null
+      ? { checkServerIdentity: anyName }
+      // Among the well-known authorities a name is all that tells one server from another.
+      : address.mode === "verify-ca"
+      ? {}
+      : { rejectUnauthorized: false })
+  }
+}
+
+/** What the driver is told of the server. An address that cannot be read is left to it, to say so. */
+export const options = (
+  { pem, url }: Server,
+  applicationName: string
+): Pick<PgConnection.Config, "url" | "ssl" | "applicationName" | "connectTimeout"> => {
+  const parsed = parse(Redacted.value(url))
+  if (Result.isFailure(parsed)) {
+    return { url, applicationName, connectTimeout: 3_000 }
+  }
+  const address = parsed.success
+  const ssl = sslOf(address, pem)
+  return {
+    url: Redacted.make(address.url),
+    ...(ssl === undefined ? {} : { ssl }),
+    applicationName: address.applicationName ?? applicationName,
+    connectTimeout: address.connectMs ?? 3_000
+  }
+}
+
+const tlsAdvices: Readonly<Record<TlsTrouble, string>> = {
+  unknown_authority:
+    "It is not known who signed its certificate: name the file with its authority's by sslrootcert=FILE in " +
+    "DEADMAN_DATABASE_URL",
+  other_name:
+    "Name the host in DEADMAN_DATABASE_URL as its certificate does, or trust its authority alone: sslmode=verify-ca",
+  own_certificate: "It wants a client certificate, or another one: see sslcert and sslkey in DEADMAN_DATABASE_URL",
+  expired: "Its certificate is over or not valid yet: renew it, or mend this machine's clock",
+  no_tls: "That port may not speak TLS: name another in DEADMAN_DATABASE_URL, or leave sslmode out"
+}
+
+/** By the words of the driver, which are its own in every language, and of poolers, which know one. */
+const advices: ReadonlyArray<readonly [words: RegExp, advice: string]> = [
+  [/startup parameter/, "This looks like a pooler in front of Postgres. Connect to Postgres itself"],
+  [
+    /does not support TLS/,
+    "Give it a certificate (ssl = on), or leave sslmode out of DEADMAN_DATABASE_URL where nobody is in between"
+  ],
+  [/requested password/, "Name the password in DEADMAN_DATABASE_URL"],
+  [/Unsupported SASL mechanisms/, "Let it log this user in by a password (scram-sha-256)"]
+]
+
+/** By what the server says of itself, whatever its language. */
+const codes: Readonly<Record<string, string>> = {
+  "28P01": "Mend the user or the password in DEADMAN_DATABASE_URL",
+  "28000":
+    "Its pg_hba.conf does not let this user in from here. If it only does so over TLS, add sslmode=verify-full (or " +
+    "require) to DEADMAN_DATABASE_URL",
+  "3D000": "Create that database, or name another in DEADMAN_DATABASE_URL",
+  "42501": "docs/operations.md lists the rights that a role needs"
+}
+
+/** What an error of a connection says: that of several addresses which all failed has no words of its own. */
+export const reasonOf = (cause: unknown): string | null => {
+  const { code, message } = Object(cause) as { readonly code?: unknown; readonly message?: unknown }
+  return typeof message === "string" && message !== "" ? message : typeof code === "string" ? code : null
+}
+
+/** What to do about what no waiting cures; `null` for an outage, and for what only its own words explain. */
+export const adviceOf = (code: string | null, message: string): string | null => {
+  const known = codes[code ?? ""] ?? advices.find(([words]) => words.test(message))?.[1]
+  const trouble = known === undefined ? tlsTrouble(`${message} ${code}`) : null
+  return known ?? (trouble === null ? null : tlsAdvices[trouble])
+}
+
+/** SQLSTATE classes that no waiting cures: a wrong password, no such database, missing rights, an unknown setting. */
+const hopeless = /^(28|3D|42|0A|08P01)/
+
+/**
+ * Whether it answers and will not have us. One that hangs up before it has said anything may be a wrong port, and is advised
+ * so, but is more often one that starts anew behind a proxy.
+ */
+export const isRefusal = (code: string | null, message: string): boolean =>
+  code !== null && /^[0-9A-Z]{5}$/.test(code)
+    ? hopeless.test(code)
+    : adviceOf(code, message) !== null && tlsTrouble(`${message} ${code}`) !== "no_tls"
