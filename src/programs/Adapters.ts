@@ -12,15 +12,18 @@ import * as TransportKafka from "../adapters/kafka/TransportKafka.ts"
 import * as Database from "../adapters/postgres/Database.ts"
 import * as DelayedJobsPostgres from "../adapters/postgres/DelayedJobsPostgres.ts"
 import * as GuardedEffectsPostgres from "../adapters/postgres/GuardedEffectsPostgres.ts"
+import * as Installation from "../adapters/postgres/Installation.ts"
 import * as JobStorePostgres from "../adapters/postgres/JobStorePostgres.ts"
 import * as LeaseRegisterPostgres from "../adapters/postgres/LeaseRegisterPostgres.ts"
 import * as Migrations from "../adapters/postgres/Migrations.ts"
 import * as QueuesPostgres from "../adapters/postgres/QueuesPostgres.ts"
 import * as SchedulesPostgres from "../adapters/postgres/SchedulesPostgres.ts"
 import * as SessionsPostgres from "../adapters/postgres/SessionsPostgres.ts"
+import type { Server } from "../adapters/postgres/Target.ts"
 import * as TransportPostgres from "../adapters/postgres/TransportPostgres.ts"
 import * as DelayedJobsRedis from "../adapters/redis/DelayedJobsRedis.ts"
 import * as LeaseRegisterRedis from "../adapters/redis/LeaseRegisterRedis.ts"
+import * as Owner from "../adapters/redis/Owner.ts"
 import * as Redis from "../adapters/redis/Redis.ts"
 import type { DelayedJobs } from "../ports/DelayedJobs.ts"
 import type { LeaseRegister } from "../ports/LeaseRegister.ts"
@@ -57,37 +60,43 @@ const waitEvery = "1 second"
 const sayEvery = 5
 const waitTimes = 120
 
-/** SQLSTATE classes that no waiting cures: a wrong password, no such database, missing rights, an unknown setting. */
-const hopeless = (error: Migrations.MigrationError): boolean =>
-  error._tag !== "MigrationFailed" ||
-  (error.code !== null && /^(28|3D|42|0A|08P01)/.test(error.code))
-
-const migrated = (url: Redacted.Redacted) => {
+const migrated = ({ pem, url }: Server) => {
   let failures = 0
-  return Migrations.migrate(url).pipe(
+  return Migrations.migrate(url, pem).pipe(
     Effect.tapError((error) => {
       failures += 1
-      return hopeless(error) || failures % sayEvery !== 1
+      return Migrations.isHopeless(error) || failures % sayEvery !== 1
         ? Effect.void
         : Effect.logWarning(`waiting for the database: ${error.message}`)
     }),
-    Effect.retry({ while: (error) => !hopeless(error), schedule: Schedule.spaced(waitEvery), times: waitTimes }),
+    Effect.retry({
+      while: (error) => !Migrations.isHopeless(error),
+      schedule: Schedule.spaced(waitEvery),
+      times: waitTimes
+    }),
     Effect.mapError((error) => new StoreConfig.StoreFailed({ message: error.message }))
   )
 }
 
-const urlOf = (profile: StoreConfig.Profile) =>
-  profile._tag === "postgres"
-    ? Effect.succeed(profile.url)
-    : Effect.map(EmbeddedPostgres.acquire({ dataDir: profile.dataDir }), ({ url }) => url)
+const serverOf = (profile: StoreConfig.Profile) =>
+  profile._tag === "embedded"
+    ? Effect.map(EmbeddedPostgres.acquire({ dataDir: profile.dataDir }), ({ url }): Server => ({ url }))
+    : Effect.as(
+      Effect.forEach(
+        profile.ignored,
+        (name) => Effect.logWarning(`${name} in DEADMAN_DATABASE_URL has no effect and is ignored`),
+        { discard: true }
+      ),
+      { url: profile.url, pem: profile.pem }
+    )
 
 /** The database of the chosen profile, brought up to date, and the rest of its configuration. */
 const connected = Effect.fnUntraced(function*(program: string, queued: boolean) {
   const config = yield* StoreConfig.fromEnv
-  const url = yield* urlOf(config.profile)
-  yield* migrated(url)
+  const server = yield* serverOf(config.profile)
+  yield* migrated(server)
   const database = Database.layer({
-    url,
+    ...server,
     storePool: config.storePool,
     handlerPool: config.handlerPool,
     hotTimeoutMs: config.statementMs,
@@ -95,7 +104,7 @@ const connected = Effect.fnUntraced(function*(program: string, queued: boolean) 
   })
   const store = JobStorePostgres.layer({ wake: true, queued, keyTtlMs: config.keyTtlMs })
   const dataDir = config.profile._tag === "embedded" ? resolve(config.profile.dataDir) : null
-  return { profile: config.profile._tag, url, dataDir, database, store, keyTtlMs: config.keyTtlMs }
+  return { profile: config.profile._tag, url: server.url, dataDir, database, store, keyTtlMs: config.keyTtlMs }
 })
 
 interface Coordination {
@@ -129,6 +138,10 @@ const coordination = Effect.fnUntraced(function*(
   )
   const shown = Layer.effectDiscard(Effect.gen(function*() {
     yield* (yield* Loops).addService("redis", (yield* Redis.Redis).isUp)
+    const installation = yield* Installation.read
+    if (installation !== null) {
+      yield* Owner.watch(installation)
+    }
   }))
   return {
     ports: Layer.mergeAll(LeaseRegisterRedis.layer, DelayedJobsRedis.layer, shown).pipe(Layer.provide(redis)),
@@ -155,7 +168,11 @@ const carrying: Effect.Effect<Carrying, Variables.Misconfigured | Config.ConfigE
   }))
   return {
     transport: shown.pipe(
-      Layer.provideMerge(TransportKafka.layer(kafka)),
+      Layer.provideMerge(
+        Layer.unwrap(
+          Effect.map(Installation.read, (installation) => TransportKafka.layer({ ...kafka, installation }))
+        )
+      ),
       Layer.provide(TransportPostgres.layer)
     ),
     names: { Transport: "Kafka (ids), Postgres (LISTEN/NOTIFY for wakes)" },

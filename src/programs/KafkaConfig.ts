@@ -4,7 +4,7 @@ import * as Client from "../adapters/kafka/Client.ts"
 import * as Pem from "./Pem.ts"
 import * as Variables from "./process/Variables.ts"
 
-export type KafkaConfig = Required<Omit<Client.Options, "prefix">>
+export type KafkaConfig = Required<Omit<Client.Options, "installation">>
 
 type Failed = Variables.Misconfigured | Config.ConfigError
 
@@ -18,7 +18,8 @@ const files: Pem.Names = {
   cert: "DEADMAN_KAFKA_SSL_CERT",
   key: "DEADMAN_KAFKA_SSL_KEY"
 }
-const without = [...Object.values(files), ...Object.values(login)]
+const prefixed = "DEADMAN_KAFKA_PREFIX"
+const without = [...Object.values(files), ...Object.values(login), prefixed]
 
 /** `host:port`, with commas between. */
 const brokersOf = (text: string): ReadonlyArray<string> | null => {
@@ -72,5 +73,9 @@ export const fromEnv: Effect.Effect<KafkaConfig | null, Failed> = Effect.gen(fun
     return yield* Variables.wrong("DEADMAN_KAFKA_BROKERS", "must look like host:9092,other:9092")
   }
   const pem = yield* Pem.fromEnv(files, withTls, "set DEADMAN_KAFKA_SSL=true")
-  return { brokers, tls: withTls ? pem : null, login: yield* loginFromEnv }
+  const prefix = (yield* Variables.text(prefixed)) ?? ""
+  if (!/^[A-Za-z0-9._-]{0,100}$/.test(prefix)) {
+    return yield* Variables.wrong(prefixed, "must be up to 100 of A-Z a-z 0-9 . _ -: it begins the names of topics")
+  }
+  return { brokers, prefix, tls: withTls ? pem : null, login: yield* loginFromEnv }
 })

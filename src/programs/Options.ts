@@ -9,12 +9,17 @@ import * as Variables from "./process/Variables.ts"
 
 /** Where the jobs are kept, and how they travel. */
 export interface StoreOptions {
-  /** A Postgres; without it (and without `DEADMAN_DATABASE_URL`) one of Deadman's own is started from npm. */
+  /**
+   * A Postgres, by an address as psql takes it (`sslmode` and `sslrootcert` too); without it (and without
+   * `DEADMAN_DATABASE_URL`) one of Deadman's own is started from npm.
+   */
   readonly databaseUrl?: string | undefined
   /** Where Deadman's own Postgres keeps its data: `.deadman` if nothing is said. */
   readonly dataDir?: string | undefined
   /** A Redis for leases and delays; without it Postgres does it. `rediss:` for TLS. */
   readonly redisUrl?: string | undefined
+  /** What every key begins with: `deadman:` if nothing is said. Installations that share a Redis need one each. */
+  readonly redisPrefix?: string | undefined
   /** A PEM file with the authority to trust, for `rediss:`, instead of the well-known ones. */
   readonly redisSslCa?: string | undefined
   /** PEM files with a client certificate and its key, for a Redis that asks for one. */
@@ -22,6 +27,8 @@ export interface StoreOptions {
   readonly redisSslKey?: string | undefined
   /** `host:port`, with commas between: a Kafka that spreads the jobs; without it Postgres does it. */
   readonly kafkaBrokers?: string | undefined
+  /** What the names of topics and group begin with. Installations that share a Kafka need one each. */
+  readonly kafkaPrefix?: string | undefined
   /** Whether those brokers are spoken to over TLS. */
   readonly kafkaSsl?: boolean | undefined
   /** A PEM file with the authority to trust instead of the well-known ones. */
@@ -32,11 +39,11 @@ export interface StoreOptions {
   readonly kafkaSaslMechanism?: "plain" | "scram-sha-256" | "scram-sha-512" | "none" | undefined
   readonly kafkaSaslUsername?: string | undefined
   readonly kafkaSaslPassword?: string | undefined
-  /** Connections for submits, claims and settles. */
+  /** Connections for submits, claims and settles: 4 if nothing is said. */
   readonly storePool?: number | undefined
-  /** Connections for transactions that handlers take part in. */
+  /** Connections for transactions that handlers take part in: 3 if nothing is said. */
   readonly handlerPool?: number | undefined
-  /** How long an idempotencyKey outlives its job's end. */
+  /** How long an idempotencyKey outlives its job's end: a day if nothing is said. */
   readonly keyTtlMs?: number | undefined
 }
 
@@ -46,19 +53,19 @@ export interface WorkerOptions {
   readonly slots?: number | undefined
   /** For people; a random suffix is added. */
   readonly workerName?: string | undefined
-  /** How long this process may be quiet before its jobs are another's. */
+  /** How long this process may be quiet before its jobs are another's: 5,000 if nothing is said. */
   readonly leaseMs?: number | undefined
-  /** How long running jobs may take to finish when the process is told to stop. */
+  /** How long running jobs may take to finish when the process is told to stop: 10,000 if nothing is said. */
   readonly drainMs?: number | undefined
 }
 
 /** How the chores are done. */
 export interface KeeperOptions {
-  /** A job that takes this many workers down is dead as a crash loop. */
+  /** A job that takes this many workers down is dead as a crash loop: 7 if nothing is said. */
   readonly maxLeaseLosses?: number | undefined
-  /** How long completed jobs are kept. */
+  /** How long completed jobs are kept: 7 days if nothing is said. */
   readonly retainCompletedMs?: number | undefined
-  /** How long dead jobs are kept. */
+  /** How long dead jobs are kept: 30 days if nothing is said. */
   readonly retainDeadMs?: number | undefined
 }
 
@@ -74,10 +81,12 @@ const variables: Readonly<Record<keyof Options, string>> = {
   databaseUrl: "DEADMAN_DATABASE_URL",
   dataDir: "DEADMAN_DATA_DIR",
   redisUrl: "DEADMAN_REDIS_URL",
+  redisPrefix: "DEADMAN_REDIS_PREFIX",
   redisSslCa: "DEADMAN_REDIS_SSL_CA",
   redisSslCert: "DEADMAN_REDIS_SSL_CERT",
   redisSslKey: "DEADMAN_REDIS_SSL_KEY",
   kafkaBrokers: "DEADMAN_KAFKA_BROKERS",
+  kafkaPrefix: "DEADMAN_KAFKA_PREFIX",
   kafkaSsl: "DEADMAN_KAFKA_SSL",
   kafkaSslCa: "DEADMAN_KAFKA_SSL_CA",
   kafkaSslCert: "DEADMAN_KAFKA_SSL_CERT",

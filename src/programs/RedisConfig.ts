@@ -5,13 +5,15 @@ import * as Target from "../adapters/redis/Target.ts"
 import * as Pem from "./Pem.ts"
 import * as Variables from "./process/Variables.ts"
 
-export type RedisConfig = Required<Pick<Options, "url" | "pem">>
+export type RedisConfig = Required<Pick<Options, "url" | "pem" | "prefix">>
 
 const files: Pem.Names = {
   ca: "DEADMAN_REDIS_SSL_CA",
   cert: "DEADMAN_REDIS_SSL_CERT",
   key: "DEADMAN_REDIS_SSL_KEY"
 }
+
+const prefixed = "DEADMAN_REDIS_PREFIX"
 
 /** `null` where none is named. */
 export const fromEnv: Effect.Effect<RedisConfig | null, Variables.Misconfigured | Config.ConfigError> = Effect.gen(
@@ -25,7 +27,11 @@ export const fromEnv: Effect.Effect<RedisConfig | null, Variables.Misconfigured 
           "escaped (%40 for @)"
       )
     }
+    const prefix = (yield* Variables.text(prefixed)) ?? "deadman:"
+    if (!/^[A-Za-z0-9._:-]{1,100}$/.test(prefix)) {
+      return yield* Variables.wrong(prefixed, "must be 1 to 100 of A-Z a-z 0-9 . _ : -: every key begins with it")
+    }
     const pem = yield* Pem.fromEnv(files, target?.tls !== undefined, "write rediss: in DEADMAN_REDIS_URL")
-    return text === null ? null : { url: Redacted.make(text), pem }
+    return text === null ? null : { url: Redacted.make(text), pem, prefix }
   }
 )

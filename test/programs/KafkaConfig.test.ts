@@ -46,6 +46,7 @@ it.effect("a Kafka is whole with brokers alone, and with all of TLS and a login"
     assert.isNull(yield* from(KafkaConfig.fromEnv, { DEADMAN_KAFKA_BROKERS: "", DEADMAN_KAFKA_SSL: "false" }))
     assert.deepStrictEqual(yield* from(KafkaConfig.fromEnv, brokers), {
       brokers: ["a:9093", "b:9093"],
+      prefix: "",
       tls: null,
       login: null
     })
@@ -69,6 +70,8 @@ it.effect("a Kafka is whole with brokers alone, and with all of TLS and a login"
 
 const wrong: ReadonlyArray<readonly [said: RegExp, env: Record<string, string>]> = [
   [/^DEADMAN_KAFKA_BROKERS must look like/, { DEADMAN_KAFKA_BROKERS: `kafka://ada:${secret}@h:9092` }],
+  [/^DEADMAN_KAFKA_PREFIX must be up to 100 of/, { ...brokers, DEADMAN_KAFKA_PREFIX: "a team/" }],
+  [/^DEADMAN_KAFKA_PREFIX is set and DEADMAN_KAFKA_BROKERS is not/, { DEADMAN_KAFKA_PREFIX: "billing." }],
   [/^DEADMAN_KAFKA_SSL must be one of true, false/, { ...brokers, DEADMAN_KAFKA_SSL: "yes" }],
   [/^DEADMAN_KAFKA_SSL is set and DEADMAN_KAFKA_BROKERS is not/, tls],
   [/^DEADMAN_KAFKA_SASL_MECHANISM is set and DEADMAN_KAFKA_BROKERS is not/, login],
@@ -163,6 +166,12 @@ it.effect("a Redis takes files for rediss: alone", () =>
     const whole = yield* from(RedisConfig.fromEnv, { ...files, DEADMAN_REDIS_URL: `rediss://ada:${secret}@h` })
     assert.include(whole?.pem.ca ?? "", authority.cert)
     assert.notInclude(JSON.stringify(whole), secret)
+    assert.strictEqual(whole?.prefix, "deadman:")
+    const DEADMAN_REDIS_URL = "redis://h"
+    const apart = yield* from(RedisConfig.fromEnv, { DEADMAN_REDIS_URL, DEADMAN_REDIS_PREFIX: "billing:" })
+    assert.strictEqual(apart?.prefix, "billing:")
+    const strange = yield* Effect.flip(from(RedisConfig.fromEnv, { DEADMAN_REDIS_URL, DEADMAN_REDIS_PREFIX: "a b" }))
+    assert.match(strange.message, /^DEADMAN_REDIS_PREFIX must be 1 to 100 of/)
     for (const url of ["", `redis://:${secret}@h`]) {
       const { message } = yield* Effect.flip(from(RedisConfig.fromEnv, { ...files, DEADMAN_REDIS_URL: url }))
       assert.match(message, /^DEADMAN_REDIS_SSL_CA has no effect without TLS: write rediss: in DEADMAN_REDIS_URL/)

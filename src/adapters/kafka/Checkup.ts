@@ -2,6 +2,7 @@
 import { Effect } from "effect"
 import type { KafkaFacts, TopicFacts } from "../../ports/Checkups.ts"
 import * as Client from "./Client.ts"
+import * as Neighbours from "./Neighbours.ts"
 
 export const look = (options: Client.Options): Effect.Effect<KafkaFacts, Client.KafkaFailed> =>
   Effect.flatMap(Client.make(options), (kafka) =>
@@ -19,7 +20,11 @@ export const look = (options: Client.Options): Effect.Effect<KafkaFacts, Client.
           const { topics } = present.length === 0
             ? { topics: [] }
             : yield* Client.call("describing topics", 5_000, () => admin.fetchTopicMetadata({ topics: present }))
+          // A user of few rights may not be told, and is told the rest.
+          const installations = yield* Effect.orElseSucceed(Neighbours.inGroup(admin, names), () => [])
           return {
+            group: names.group,
+            installations: installations.length,
             brokers: cluster.brokers.length,
             topics: wanted.map((name): TopicFacts => {
               const partitions = topics.find((topic) => topic.name === name)?.partitions ?? []

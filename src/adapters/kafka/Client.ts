@@ -55,15 +55,18 @@ export interface Options {
   readonly brokers: ReadonlyArray<string>
   /** In front of the names of topics and group, so that several systems share a Kafka. */
   readonly prefix?: string
+  /** What tells the processes of this system from those of another one that shares it unawares. */
+  readonly installation?: string | null
   readonly tls?: Tls | null
   readonly login?: Login | null
 }
 
 /** Names in Kafka. */
-export const namesOf = ({ prefix = "" }: Options) => ({
+export const namesOf = ({ installation = null, prefix = "" }: Options) => ({
   ready: `${prefix}jobs.ready`,
   dead: `${prefix}jobs.dead`,
-  group: `${prefix}deadman`
+  group: `${prefix}deadman`,
+  client: installation === null ? "deadman" : `deadman-${installation}`
 })
 
 export type Names = ReturnType<typeof namesOf>
@@ -87,7 +90,7 @@ export const make = (options: Options): Effect.Effect<Kafka> =>
     Mend.mend()
     const fork = Effect.runForkWith(context)
     return new Kafka({
-      clientId: "deadman",
+      clientId: namesOf(options).client,
       brokers: [...options.brokers],
       ...(options.tls ? { ssl: sslOf(options.tls) } : {}),
       ...(options.login ? { sasl: saslOf(options.login) } : {}),

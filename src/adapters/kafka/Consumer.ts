@@ -16,6 +16,7 @@ import type { Delivery } from "../../ports/Transport.ts"
 import * as Client from "./Client.ts"
 import * as Inbox from "./Inbox.ts"
 import type * as Mend from "./Mend.ts"
+import * as Neighbours from "./Neighbours.ts"
 import * as Pace from "./Pace.ts"
 import * as Topics from "./Topics.ts"
 import * as Trouble from "./Trouble.ts"
@@ -64,6 +65,7 @@ export const make = Effect.fnUntraced(function*(
   const member: Mend.Rejoining["member"] = { id: null }
   const trouble = Trouble.make("taking deliveries from Kafka", "workers find their jobs in Postgres meanwhile")
   let joined = false
+  let looked = false
   let heardMs = 0
 
   const nowMs = () => Number(clock.monotonicTimeNanosUnsafe()) / 1e6
@@ -198,6 +200,10 @@ export const make = Effect.fnUntraced(function*(
       })
     )
     yield* Client.call("connecting", 3_000, () => consumer.connect())
+    if (!looked) {
+      looked = true
+      yield* Effect.forkScoped(Neighbours.say(kafka, names))
+    }
     yield* Client.call("subscribing", 5_000, () => consumer.subscribe({ topics: [names.ready], fromBeginning: true }))
     heardMs = nowMs()
     joining = consumer.run({

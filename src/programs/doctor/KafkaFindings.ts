@@ -3,10 +3,20 @@ import type { KafkaFacts } from "../../ports/Checkups.ts"
 import * as Words from "../process/Words.ts"
 import { bad, type Finding, good, look } from "./Finding.ts"
 
-const readyTopic = "jobs.ready"
+/** With whatever this installation has put in front of it. */
+const readyTopic = /jobs\.ready$/
 
 export const of = (facts: KafkaFacts): ReadonlyArray<Finding> => {
   const findings = [good("kafka", "brokers", `${Words.counted(facts.brokers, "broker")}`)]
+  if (facts.installations > 1) {
+    findings.push(bad(
+      "kafka",
+      "shared",
+      `${facts.installations} installations of Deadman are in the group ${facts.group}: each drops what the others publish, ` +
+        "and jobs start a second late",
+      "Give each of them a DEADMAN_KAFKA_PREFIX of its own."
+    ))
+  }
   for (const { leaderless, name, partitions, replicas, underReplicated } of facts.topics) {
     if (partitions === 0) {
       findings.push(
@@ -36,12 +46,12 @@ export const of = (facts: KafkaFacts): ReadonlyArray<Finding> => {
         "Look at the brokers."
       ))
     }
-    if (name === readyTopic && partitions === 1) {
+    if (readyTopic.test(name) && partitions === 1) {
       findings.push(look(
         "kafka",
         "partitions",
         `${name} has a single partition: one worker at a time gets deliveries`,
-        "Give it 6 or more: kafka-topics --alter --topic jobs.ready --partitions 6."
+        "Give it 6 or more: kafka-topics --alter --topic " + name + " --partitions 6."
       ))
     }
   }

@@ -23,6 +23,7 @@ const well: PostgresFacts = {
   settings: { max_connections: "100", fsync: "on", autovacuum: "on", synchronous_commit: "on" },
   isReplica: false,
   keepsSettings: true,
+  isOpen: false,
   user: "app",
   connections: 12,
   notifications: 0.01,
@@ -31,6 +32,8 @@ const well: PostgresFacts = {
   clockAheadMs: 4,
   clockExactMs: 5,
   oldest: null,
+  replicas: [],
+  unfrozen: 180_000_000,
   schema
 }
 
@@ -59,6 +62,8 @@ it("judges the server", () => {
   assert.deepStrictEqual(postgres({ versionNumber: 190_000 }), ["version: worth a look"])
   assert.deepStrictEqual(postgres({ keepsSettings: false }), ["pooler: bad"])
   assert.deepStrictEqual(postgres({ isReplica: true }), ["read_only: bad"])
+  assert.deepStrictEqual(postgres({ isOpen: true }), ["cleartext: worth a look"])
+  assert.deepStrictEqual(postgres({ settings: { ...well.settings, server_encoding: "LATIN1" } }), ["encoding: bad"])
   assert.deepStrictEqual(postgres({ connections: 95 }), ["connections: bad"])
   assert.deepStrictEqual(postgres({ notifications: 0.6 }), ["notifications: bad"])
   assert.deepStrictEqual(postgres({ settings: { ...well.settings, fsync: "off", autovacuum: "off" } }), [
@@ -88,6 +93,31 @@ it("judges transactions by their age", () => {
   assert.deepStrictEqual(old(59_000), [])
   assert.deepStrictEqual(old(61_000), ["oldest_transaction: worth a look"])
   assert.deepStrictEqual(old(3_700_000), ["oldest_transaction: bad"])
+})
+
+it("judges what keeps dead rows and the log without a transaction", () => {
+  const slot = { name: "old_one", isSlot: true, active: false, transactions: 10, logBytes: 4_096 }
+  const kept = (change: Partial<typeof slot>) => postgres({ replicas: [{ ...slot, ...change }] })
+  assert.deepStrictEqual(kept({}), [])
+  assert.deepStrictEqual(kept({ transactions: 2_000_000 }), ["replication: worth a look"])
+  assert.deepStrictEqual(kept({ transactions: 200_000_000 }), ["replication: bad"])
+  assert.deepStrictEqual(kept({ logBytes: 2e9 }), ["replication: worth a look"])
+  assert.deepStrictEqual(kept({ logBytes: 40e9 }), ["replication: bad"])
+  assert.deepStrictEqual(kept({ active: true, logBytes: 2e9 }), [])
+  assert.deepStrictEqual(kept({ isSlot: false, active: true, transactions: 2_000_000, logBytes: 0 }), [
+    "replication: worth a look"
+  ])
+  const finding = PostgresFindings.of(
+    { ...well, replicas: [{ ...slot, transactions: 2_000_000, logBytes: 2e9 }] },
+    ours
+  ).find(({ code }) => code === "replication")
+  assert.match(finding?.text ?? "", /slot old_one, which nobody uses, keeps dead rows .* and 1\.9 GiB of the log/)
+})
+
+it("judges how far the oldest row is from being lost to the counter of transactions", () => {
+  assert.deepStrictEqual(postgres({ unfrozen: 490_000_000 }), [])
+  assert.deepStrictEqual(postgres({ unfrozen: 600_000_000 }), ["wraparound: worth a look"])
+  assert.deepStrictEqual(postgres({ unfrozen: 1_400_000_000 }), ["wraparound: bad"])
 })
 
 it("judges processes, backlog and leases", () => {
@@ -139,8 +169,12 @@ it("judges Redis", () => {
 it("judges Kafka", () => {
   const topic = { name: "jobs.ready", partitions: 6, replicas: 3, leaderless: 0, underReplicated: 0 }
   const kafka = (change: Partial<KafkaFacts["topics"][number]>) =>
-    wrong(KafkaFindings.of({ brokers: 3, topics: [{ ...topic, ...change }] }))
+    wrong(KafkaFindings.of({ brokers: 3, group: "deadman", installations: 1, topics: [{ ...topic, ...change }] }))
   assert.deepStrictEqual(kafka({}), [])
+  assert.deepStrictEqual(kafka({ name: "billing.jobs.ready", partitions: 1 }), ["partitions: worth a look"])
+  assert.deepStrictEqual(wrong(KafkaFindings.of({ brokers: 3, group: "deadman", installations: 2, topics: [] })), [
+    "shared: bad"
+  ])
   assert.deepStrictEqual(kafka({ partitions: 0 }), ["topic: worth a look"])
   assert.deepStrictEqual(kafka({ partitions: 1 }), ["partitions: worth a look"])
   assert.deepStrictEqual(kafka({ leaderless: 1, underReplicated: 1 }), ["leaderless: bad"])
