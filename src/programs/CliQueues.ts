@@ -5,7 +5,7 @@ import type { Client } from "../adapters/http/Client.ts"
 import type { ClientError } from "../adapters/http/ClientError.ts"
 import * as QueueText from "./cli/QueueText.ts"
 import * as Text from "./cli/Text.ts"
-import { allPages, asking, usage } from "./CliRoot.ts"
+import { allPages, type Answer, asking, usage } from "./CliRoot.ts"
 
 const name = Argument.String("name").pipe(Argument.withDescription("The name of the queue"))
 
@@ -26,17 +26,39 @@ const showAll = Effect.suspend(() =>
 
 const list = Command.make("list", {}, () => showAll).pipe(Command.withDescription("All queues, by name"))
 
-/** A command that changes one queue, and shows it. The same change twice is one. */
-const change = (ask: (client: Client["Service"]) => Effect.Effect<QueueText.ShownQueue, ClientError>) =>
-  asking(Effect.fnUntraced(function*(client, { look, show }) {
-    const queue = yield* ask(client)
-    yield* show(queue, () => QueueText.table(look, [queue]))
-  }))
+const isThere = (client: Client["Service"], name: string) =>
+  client.call("always", (api) => api.queues.getQueue({ params: { name } })).pipe(
+    Effect.as(true),
+    Effect.catchTag("NotFound", () => Effect.succeed(false))
+  )
+
+/**
+ * Changes a queue, and shows it. The same change twice is one. A queue needs no set-up, so one of a mistyped name is made
+ * like any other: that is said, or nobody would know why the right one goes on.
+ */
+const changed = Effect.fnUntraced(function*(
+  client: Client["Service"],
+  { look, note, show }: Answer,
+  name: string,
+  ask: Effect.Effect<QueueText.ShownQueue, ClientError>
+) {
+  const was = yield* isThere(client, name)
+  const queue = yield* ask
+  if (!was) {
+    yield* note(`There was no queue ${name} so far: it is made now. Is that its name? (\`deadman queues\` lists them.)`)
+  }
+  yield* show(queue, () => QueueText.table(look, [queue]))
+})
+
+const change = (
+  name: string,
+  ask: (client: Client["Service"]) => Effect.Effect<QueueText.ShownQueue, ClientError>
+) => asking((client, answer) => changed(client, answer, name, ask(client)))
 
 const pause = Command.make(
   "pause",
   { name },
-  ({ name }) => change((client) => client.call("always", (api) => api.queues.pauseQueue({ params: { name } })))
+  ({ name }) => change(name, (client) => client.call("always", (api) => api.queues.pauseQueue({ params: { name } })))
 ).pipe(
   Command.withDescription("Nothing of it is started any more; what runs goes on")
 )
@@ -44,7 +66,7 @@ const pause = Command.make(
 const resume = Command.make(
   "resume",
   { name },
-  ({ name }) => change((client) => client.call("always", (api) => api.queues.resumeQueue({ params: { name } })))
+  ({ name }) => change(name, (client) => client.call("always", (api) => api.queues.resumeQueue({ params: { name } })))
 ).pipe(
   Command.withDescription("Lets a paused queue go on, in its order")
 )
@@ -77,7 +99,7 @@ const set = Command.make(
       ...(Option.isSome(concurrency) && concurrency.value !== undefined ? { concurrency: concurrency.value } : {}),
       ...(Option.isSome(step) && step.value !== undefined ? { step_ms: step.value } : {})
     }
-    yield* asking(Effect.fnUntraced(function*(client, { look, show }) {
+    yield* asking(Effect.fnUntraced(function*(client, answer) {
       if (Option.isSome(concurrency) && concurrency.value === undefined) {
         return yield* usage("--concurrency must be a whole number from 1, or none.")
       }
@@ -87,11 +109,12 @@ const set = Command.make(
       if (Object.keys(payload).length === 0) {
         return yield* usage("Say what to set: --concurrency, --step.")
       }
-      const queue = yield* client.call(
-        "always",
-        (api) => api.queues.putQueue({ params: { name: flags.name }, payload })
+      yield* changed(
+        client,
+        answer,
+        flags.name,
+        client.call("always", (api) => api.queues.putQueue({ params: { name: flags.name }, payload }))
       )
-      yield* show(queue, () => QueueText.table(look, [queue]))
     }))
   })
 ).pipe(Command.withDescription("Sets how a queue is worked off, and leaves the rest as it is"))

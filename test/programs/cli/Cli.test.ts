@@ -274,8 +274,12 @@ it.layer(Server.layer, { excludeTestServices: true, timeout: "2 minutes" })("dea
     Effect.gen(function*() {
       const { api } = yield* Server
       yield* api.send("POST", "/jobs", { type: "cli.none", queue: "cli-q" })
-      const paused = documentOf(ok(yield* deadman("queues", "pause", "cli-q", "--json")))
-      assert.isTrue(paused.paused)
+      const paused = ok(yield* deadman("queues", "pause", "cli-q", "--json"))
+      assert.isTrue(documentOf(paused).paused)
+      assert.strictEqual(paused.err, "")
+      const mistyped = ok(yield* deadman("queues", "pause", "clj-q", "--json"))
+      assert.isTrue(documentOf(mistyped).paused)
+      assert.match(mistyped.err, /^There was no queue clj-q so far: it is made now\. Is that its name\?/)
       assert.match(ok(yield* deadman("queues")).out, /^cli-q +paused/m)
       const set = documentOf(
         ok(yield* deadman("queues", "set", "cli-q", "--concurrency", "2", "--step", "strict", "--json"))
