@@ -66,6 +66,22 @@ export const readLaws: Steps.Laws = (it, pass) => {
       assert.deepStrictEqual(yield* list({ type: yield* Jobs.freshType }), [])
     }))
 
+  it.effect("14: a running job is listed once, also while the lease that it was released under stands", () =>
+    Effect.gen(function*() {
+      const store = yield* JobStore
+      const jobs = yield* Steps.submittedAll(3)
+      const asked = yield* Steps.request(jobs[0]!)
+      const claims = yield* store.claim(asked)
+      assert.lengthOf(claims, 3)
+      yield* Steps.settled(Steps.claimOf(asked.lease, claims.find(({ id }) => id === jobs[1]!.id)!), "release")
+      yield* Steps.held(pass, jobs[1]!)
+      const newestFirst = jobs.map(({ id }) => id).toSorted().toReversed()
+      const running = { type: jobs[0]!.type, state: "running" } as const
+
+      assert.deepStrictEqual(yield* walk({ ...running, limit: 10 }), newestFirst)
+      assert.deepStrictEqual(yield* walk({ ...running, limit: 1 }), newestFirst)
+    }))
+
   it.effect("14: list takes a limit and an offset, and shows whole jobs", () =>
     Effect.gen(function*() {
       const store = yield* JobStore

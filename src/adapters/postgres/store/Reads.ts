@@ -194,9 +194,9 @@ const walkOf = (wanted: JobState | undefined): string => {
       return `SELECT id, state, route, bytes FROM (${marked(mark.dead)} UNION ALL ${marked(mark.deadUnannounced)}) m
               ORDER BY id DESC LIMIT $2::int`
     case "running":
-      // A lease names its jobs as long as it lives, some of which may be pruned by now.
+      // A lease names its jobs as long as it lives: some may be pruned by now, and some be named by a later one too.
       return `SELECT x.id, j.state, j.route, j.bytes
-              FROM (SELECT i.id FROM deadman.lease l CROSS JOIN LATERAL unnest(l.job_ids) i(id)
+              FROM (SELECT DISTINCT i.id FROM deadman.lease l CROSS JOIN LATERAL unnest(l.job_ids) i(id)
                     WHERE i.id < $1::uuid ORDER BY i.id DESC LIMIT $2::int) x
               LEFT JOIN LATERAL (SELECT state, route, bytes FROM deadman.job WHERE id = x.id LIMIT 1) j ON true`
     case undefined:
