@@ -14,6 +14,8 @@
  *     worker's name, also where claims of one name meet.
  *     By id it takes nothing that must keep its place in the order: no job with a priority, and none of a queue that
  *     is in `rooms` or has a step of its own. It names their queues instead.
+ *     A priority counts whichever way a job became ready. What was handed back keeps its place in the order; what has
+ *     failed or asked to run again has that of its new time.
  *  4. A claim asked again under its lease takes nothing further: `recall` answers what it took and moves the token;
  *     `abandon` hands all of it back and charges nothing, also when it took nothing. `handBack` does so only while the
  *     token is the one that the claim or the recall left: somebody else may have recalled it, or hold it.
@@ -26,7 +28,8 @@
  *  7. `attempts` counts the steps `fail` and `die` and no others.
  *  8. `reclaim` takes a lease only if its token is the given one, gives back exactly its running jobs, each once, and
  *     leaves no running job without its lease. What it takes can no longer be settled under the old claim. A lease
- *     under which nothing runs goes away without a loss. Reclaimed jobs keep their place in the order.
+ *     under which nothing runs goes away without a loss. Reclaimed jobs keep their place in the order, and wait a moment
+ *     that may be twice as long with each loss.
  *  9. A lease's record goes only by a statement that sees no running job under it (`endLeases`, `reclaim`, `abandon`).
  * 10. `verify` says whether a lease's record stands, which jobs run under it and which claims were cut off, and moves
  *     its token. It revives nothing.

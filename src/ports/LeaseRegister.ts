@@ -10,11 +10,13 @@
  * 2. A lease that is not known answers `lost` to `renew`: renewing makes nothing.
  * 3. `markLapsed` acts only if the token is the given one. A marked lease answers `lost` to `renew`, until it is held
  *    again; a renewal before the mark makes the mark fail.
- * 4. `flag` makes the next `renew` of a held lease answer `check`: look at the record now.
+ * 4. `flag` makes the next `renew` of a held lease answer `check`: look at the record now. Holding the lease again does
+ *    not take it off, and it takes off no mark.
  * 5. `look` answers the tokens of the leases that are known, and the incarnation, which changes whenever entries may
  *    have been forgotten or brought back from an older state.
  * 6. `release` of a lease that is not held changes nothing and does not fail.
- * 7. What is not renewed goes away by itself; losing it all makes nothing look lapsed, only unknown.
+ * 7. What is not renewed goes away by itself, but not before a reaper has watched it; losing it all makes nothing look
+ *    lapsed, only unknown.
  *
  * Every method is one round trip for the whole batch and has a deadline. It never queues behind other work.
  */

@@ -18,6 +18,7 @@ import { edgeLaws } from "./JobStoreContractEdges.ts"
 import { keyLaws } from "./JobStoreContractKeys.ts"
 import { leaseLaws } from "./JobStoreContractLeases.ts"
 import { noteLaws } from "./JobStoreContractNotes.ts"
+import { orderLaws } from "./JobStoreContractOrder.ts"
 import { readLaws } from "./JobStoreContractReads.ts"
 import { reclaimLaws } from "./JobStoreContractReclaim.ts"
 import { retentionLaws } from "./JobStoreContractRetention.ts"
@@ -30,6 +31,7 @@ const parts = [
   submitLaws,
   keyLaws,
   claimLaws,
+  orderLaws,
   leaseLaws,
   settleLaws,
   noteLaws,

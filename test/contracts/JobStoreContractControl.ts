@@ -178,6 +178,7 @@ export const controlLaws: Steps.Laws = (it, pass) => {
         payload: "{\"a\":1}",
         priority: 5,
         maxAttempts: 2,
+        backoff: { kind: "fixed", delay_ms: 9 },
         tags: ["t"],
         timeoutMs: 99,
         key: { key: yield* Jobs.freshKey, fingerprint: "f" }
@@ -201,6 +202,7 @@ export const controlLaws: Steps.Laws = (it, pass) => {
         resubmittedFrom: job.id
       })
       assert.deepStrictEqual([made.payload, made.tags, made.errors], [{ a: 1 }, ["t"], []])
+      assert.deepStrictEqual(made.backoff, { kind: "fixed", delay_ms: 9 })
       assert.include(yield* Steps.read(job.id), { state: "dead", resubmittedAs: as })
       const claimed = yield* Steps.held(pass, made)
       assert.isNull(claimed.job.key)

@@ -18,7 +18,7 @@ interface Subject {
   readonly claim: Claim
 }
 
-/** No operation of the port expires a job yet. */
+/** What expires takes its time: that step has laws of its own, in `JobStoreContractTerms.ts`. */
 const driven = stepNames.filter((step) => step !== "expire")
 
 const origins: ReadonlyArray<{ readonly state: JobState; readonly by: string }> = [

@@ -172,6 +172,29 @@ export const leaseLaws: Steps.Laws = (it, pass) => {
       assert.include(yield* Steps.read(job.id), { state: "pending", staleWrites: 0, finishedAtMs: null })
     }))
 
+  it.effect("4, 10: a lease whose job another one holds by now has nothing running, and hands nothing back", () =>
+    Effect.gen(function*() {
+      const store = yield* JobStore
+      const handsBack: ReadonlyArray<(lease: LeaseId, token: string) => Effect.Effect<void, JobStoreUnavailable>> = [
+        (lease) => store.abandon([lease]),
+        store.handBack
+      ]
+      for (const handBack of handsBack) {
+        const job = yield* Steps.submitted()
+        const { claim: { lease }, ...first } = yield* Steps.held(pass, job)
+        yield* Steps.settled(Steps.claimOf(lease, first.job), "release")
+        const second = yield* Steps.held(pass, job)
+
+        assert.deepStrictEqual(yield* store.verify([lease]), [{ _tag: "Stands", lease, running: [], revoked: [] }])
+        assert.deepStrictEqual((yield* store.recall(lease)).jobs, [])
+        yield* handBack(lease, yield* Steps.tokenOf(lease))
+
+        assert.include(yield* Steps.read(job.id), { state: "running", epoch: 2 })
+        assert.isNull(yield* Steps.recorded(lease))
+        yield* Steps.settled(second.claim, "complete")
+      }
+    }))
+
   it.effect("4: abandoning while others settle loses no outcome and no job", () =>
     Effect.gen(function*() {
       const store = yield* JobStore
@@ -179,6 +202,7 @@ export const leaseLaws: Steps.Laws = (it, pass) => {
         const jobs = yield* Steps.submittedAll(4)
         const asked = yield* Steps.request(jobs[0]!)
         const claims = (yield* store.claim(asked)).map((job) => Steps.claimOf(asked.lease, job))
+        assert.lengthOf(claims, 4)
         const settling = Effect.forEach(claims, (claim) => Steps.settle(claim, "complete"), {
           concurrency: "unbounded"
         })

@@ -55,6 +55,8 @@ export const noteLaws: Laws = (it, pass) => {
       yield* store.note([note(first, { lines: lines("last words") })])
       const second = yield* held(pass, { id: first.claim.id, type: first.job.type })
       yield* store.note([note(first, { progress: "\"old\"", lines: lines("after the next claim") })])
+      const forged: Held = { ...first, claim: { ...first.claim, lease: yield* Jobs.freshLease } }
+      yield* store.note([note(forged, { lines: lines("of the settled epoch, under another lease") })])
       yield* store.note([note(second, { progress: "\"new\"" })])
       yield* lapsed(second.claim.lease)
       yield* store.note([note(second, { progress: "\"lost\"", lines: lines("lost") })])

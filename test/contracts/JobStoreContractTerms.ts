@@ -95,17 +95,20 @@ export const termLaws: Steps.Laws = (it, pass) => {
     Effect.gen(function*() {
       const store = yield* JobStore
       const startByMs = yield* inMs(5_000)
-      const jobs = yield* Steps.submittedAll(4, { startByMs })
-      const [failed, released, lost, running] = jobs as [NewJob, NewJob, NewJob, NewJob]
+      const jobs = yield* Steps.submittedAll(6, { startByMs })
+      const [failed, released, lost, running, done, dead] = jobs as [NewJob, NewJob, NewJob, NewJob, NewJob, NewJob]
       yield* Steps.settled((yield* Steps.held(pass, failed)).claim, "fail", { delayMs: 0 })
       yield* Steps.settled((yield* Steps.held(pass, released)).claim, "release")
       yield* Steps.lost(pass, lost, 1)
       yield* Steps.held(pass, running)
+      yield* Steps.settled((yield* Steps.held(pass, done)).claim, "complete")
+      yield* Steps.settled((yield* Steps.held(pass, dead)).claim, "die")
       yield* Steps.eventually(pass, "the time is over", Effect.map(store.now, (now) => now > startByMs ? true : null))
       yield* expireAll
 
       const states = yield* Effect.forEach(jobs, ({ id }) => Effect.map(Steps.read(id), ({ state }) => state))
-      assert.deepStrictEqual(states, ["failed", "pending", "pending", "running"])
+      assert.deepStrictEqual(states, ["failed", "pending", "pending", "running", "completed", "dead"])
+      assert.strictEqual((yield* Steps.read(dead.id)).reason, "attempts_exhausted")
       yield* Effect.forEach([failed, released, lost], (job) => Steps.held(pass, job))
     }))
 

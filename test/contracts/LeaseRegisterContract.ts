@@ -9,6 +9,7 @@ import { assert, it } from "@effect/vitest"
 import { Duration, Effect, type Layer } from "effect"
 import { TestClock } from "effect/testing"
 import type { LeaseId } from "../../src/domain/Claim.ts"
+import { heartbeatMs } from "../../src/domain/Watch.ts"
 import { LeaseRegister } from "../../src/ports/LeaseRegister.ts"
 import { eventually } from "../support/Eventually.ts"
 import * as Ids from "../support/Ids.ts"
@@ -166,6 +167,20 @@ export const suite = <R, E>(
           )
         }))
 
+      it.effect("a flag stays where the lease is held again, and takes no mark off", () =>
+        Effect.gen(function*() {
+          const register = yield* LeaseRegister
+          const [flagged, marked] = yield* held(2)
+          yield* register.flag([flagged!])
+          yield* register.hold([{ lease: flagged!, leaseMs }])
+          assert.deepStrictEqual(yield* register.renew([{ lease: flagged!, leaseMs }]), ["check"])
+          const token = yield* tokenOf(marked!)
+          assert.isTrue(yield* register.markLapsed(marked!, token!))
+          yield* register.flag([marked!])
+          assert.strictEqual(yield* tokenOf(marked!), token, "a flag is no sign of life")
+          assert.deepStrictEqual(yield* register.renew([{ lease: marked!, leaseMs }]), ["lost"])
+        }))
+
       it.effect("a look answers the known leases and no others, in one incarnation", () =>
         Effect.gen(function*() {
           const register = yield* LeaseRegister
@@ -189,6 +204,16 @@ export const suite = <R, E>(
       const { forget, keptMs } = options
 
       if (keptMs !== undefined) {
+        it.effect("a lease that is silent for as long as a reaper watches it is still known, by its last token", () =>
+          Effect.gen(function*() {
+            const short = 1_000
+            const [silent] = yield* held(1, short)
+            const token = yield* tokenOf(silent!)
+            yield* pass(short + 2 * heartbeatMs(short))
+            assert.isDefined(token)
+            assert.strictEqual(yield* tokenOf(silent!), token)
+          }))
+
         it.effect("what is released, or not renewed for long, is unknown", () =>
           Effect.gen(function*() {
             const register = yield* LeaseRegister

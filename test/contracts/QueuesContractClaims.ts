@@ -144,6 +144,26 @@ export const claimLaws: Laws = (it, pass) => {
       assert.lengthOf(yield* take(ada, one), 1)
     }))
 
+  it.effect("4: a job that another name holds by now counts for that name alone", () =>
+    Effect.gen(function*() {
+      const queues = yield* Queues
+      const of = yield* fresh
+      const [ada, grace] = [yield* Jobs.freshKey, yield* Jobs.freshKey]
+      const take = (worker: string, change: Partial<ClaimRequest> = {}) =>
+        Steps.take(of, { worker, limitsByName: true, ...change })
+      yield* queues.put(of.queue, { concurrency: 1 })
+      const first = yield* Steps.submitted(of)
+      const lease = yield* Jobs.freshLease
+      const [held] = yield* take(ada, { lease })
+      yield* Steps.settled(Steps.claimOf(lease, held!), "release")
+      assert.deepStrictEqual(Steps.idsOf(yield* take(grace)), [first.id])
+      const second = yield* Steps.submitted(of)
+
+      assert.lengthOf(yield* take(grace), 0)
+      assert.deepStrictEqual(Steps.idsOf(yield* take(ada)), [second.id])
+      yield* queues.put(of.queue, { concurrency: null })
+    }))
+
   it.effect("4: claims by one name that meet take no more of a queue than one after the other", () =>
     Effect.gen(function*() {
       const queues = yield* Queues

@@ -6,13 +6,15 @@ import type { NewSchedule } from "../../src/domain/Schedule.ts"
 import { JobStore } from "../../src/ports/JobStore.ts"
 import { Schedules } from "../../src/ports/Schedules.ts"
 import { freshId, freshLease } from "../support/Jobs.ts"
+import * as JobSteps from "./JobStoreContractSteps.ts"
 import * as Steps from "./SchedulesContractSteps.ts"
 
 export const firingLaws: Steps.Laws = (it, pass) => {
   it.effect("3, 4: a firing makes one job per tick, which names it, and books the next", () =>
     Effect.gen(function*() {
       const schedules = yield* Schedules
-      const { wanted } = yield* Steps.due(pass, { priority: 3 })
+      const backoff = { kind: "fixed", delay_ms: 9 } as const
+      const { wanted } = yield* Steps.due(pass, { priority: 3, backoff })
       const ids = [yield* freshId, yield* freshId]
       const asked = yield* Steps.request(wanted.name, ids)
       const fired = yield* schedules.fire([asked])
@@ -25,6 +27,7 @@ export const firingLaws: Steps.Laws = (it, pass) => {
         asked.ticks.map(({ tickMs }) => [wanted.name, tickMs]).sort()
       )
       for (const job of jobs) {
+        assert.deepStrictEqual(job.backoff, backoff)
         assert.deepStrictEqual(
           [job.state, job.payload, job.priority, job.maxAttempts, job.timeoutMs, job.retainMs, job.tags, job.queue],
           ["pending", { n: 1 }, 3, 3, 5_000, 7_000, ["nightly"], queueDefault]
@@ -35,6 +38,21 @@ export const firingLaws: Steps.Laws = (it, pass) => {
       assert.strictEqual(after.lastFireMs, asked.ticks[1]!.tickMs)
       assert.strictEqual(after.lastJob, ids[1])
       yield* schedules.remove(wanted.name)
+    }))
+
+  it.effect("4, 6: what a firing or a run makes is claimed in its place, by its priority too", () =>
+    Effect.gen(function*() {
+      const schedules = yield* Schedules
+      for (const how of ["fire", "run"] as const) {
+        const { wanted } = yield* Steps.due(pass, { priority: 1 })
+        const older = yield* JobSteps.submitted({ type: wanted.type })
+        const id = yield* freshId
+        yield* how === "run"
+          ? schedules.run(wanted.name, id)
+          : schedules.fire([yield* Steps.request(wanted.name, [id])])
+        assert.deepStrictEqual(JobSteps.idsOf(yield* JobSteps.take(older)), [id, older.id], how)
+        yield* schedules.remove(wanted.name)
+      }
     }))
 
   it.effect("3: a second one as due saw it changes nothing, however many ask at once", () =>

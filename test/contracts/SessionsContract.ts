@@ -85,4 +85,14 @@ export const suite = <E>(adapter: string, layer: Layer.Layer<Sessions, E>) =>
         )
         assert.strictEqual((yield* sessions.totals)[name], 7)
       }))
+
+    it.effect("a process that left and is back is listed again", () =>
+      Effect.gen(function*() {
+        const sessions = yield* Sessions
+        const said = session()
+        yield* sessions.report(said)
+        yield* sessions.leave(said.name)
+        yield* sessions.report(said)
+        assert.isDefined(yield* find(said.name, long))
+      }))
   })

@@ -147,6 +147,23 @@ describe("Cron", () => {
     ])
   })
 
+  it("the first and the last moment of what is skipped or repeated is on the right side of the change", () => {
+    // From 2 to 3 there is nothing.
+    assert.deepStrictEqual(nexts("0 2 * * *", "America/New_York", "2026-03-08T05:00Z", 1), ["2026-03-08T07:00Z"])
+    assert.deepStrictEqual(nexts("0 3 * * *", "America/New_York", "2026-03-08T05:00Z", 1), ["2026-03-08T07:00Z"])
+    // From 1 to 2 there is everything twice.
+    assert.deepStrictEqual(nexts("0 1 * * *", "America/New_York", "2026-11-01T04:00Z", 2), [
+      "2026-11-01T05:00Z",
+      "2026-11-02T06:00Z"
+    ])
+    assert.deepStrictEqual(nexts("0 2 * * *", "America/New_York", "2026-11-01T04:00Z", 1), ["2026-11-01T07:00Z"])
+    assert.deepStrictEqual(nexts("0 * * * *", "America/New_York", "2026-11-01T04:30Z", 3), [
+      "2026-11-01T05:00Z",
+      "2026-11-01T06:00Z",
+      "2026-11-01T07:00Z"
+    ])
+  })
+
   it("day of month and day of week are either, unless one begins with a star", () => {
     assert.deepStrictEqual(nexts("0 0 13 * 5", "UTC", "2026-01-01T00:00Z", 3), [
       "2026-01-02T00:00Z",

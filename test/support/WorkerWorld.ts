@@ -120,6 +120,8 @@ export const make = Effect.fnUntraced(function*(options: {
   /** Changes the store under the faults. */
   readonly store?: (store: JobStore["Service"]) => JobStore["Service"]
   readonly transport?: (transport: Transport["Service"]) => Transport["Service"]
+  /** Changes the register under the faults. */
+  readonly register?: (register: LeaseRegister["Service"]) => LeaseRegister["Service"]
 } = {}) {
   const adapters = yield* Layer.build(Adapters(options.delivering ?? false))
   const clock = yield* Clock.Clock
@@ -148,7 +150,7 @@ export const make = Effect.fnUntraced(function*(options: {
     )
   })
   const register = faulty(
-    memory.service,
+    options.register?.(memory.service) ?? memory.service,
     ["hold", "renew", "release"],
     faults,
     calls,

@@ -91,7 +91,9 @@ it.layer(Subject.layer(), { excludeTestServices: true })("HTTP server", (it) => 
         assert.isDefined(body.paths[template]?.[method.toLowerCase()], `${method} ${template}`)
       }
       // Every reference leads somewhere.
-      for (const [, name] of text.matchAll(/"#\/components\/schemas\/([^"]+)"/g)) {
+      const references = Array.from(text.matchAll(/"#\/components\/schemas\/([^"]+)"/g))
+      assert.isNotEmpty(references)
+      for (const [, name] of references) {
         assert.isDefined(body.components.schemas[name!], name)
       }
       assert.deepStrictEqual(body, JSON.parse(JSON.stringify(OpenApi.fromApi(Api))))
@@ -117,7 +119,9 @@ it.layer(Subject.layer(), { excludeTestServices: true })("HTTP server", (it) => 
       assert.include(policy, "default-src 'none'")
       assert.notInclude(policy, "unsafe")
       assert.notMatch(page.body, /<script|style=|onerror|https?:\/\//)
-      for (const [, path] of page.body.matchAll(/(?:href|src)="([^"]+)"/g)) {
+      const links = Array.from<RegExpMatchArray>(page.body.matchAll(/(?:href|src)="([^"]+)"/g))
+      assert.isNotEmpty(links)
+      for (const [, path] of links) {
         assert.strictEqual((yield* send("GET", path!)).status, 200, path)
       }
       for (const code of codeNames) {

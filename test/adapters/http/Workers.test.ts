@@ -290,6 +290,8 @@ for (const [name, subject] of Subject.both) {
         const { send } = yield* client
         const ask = { worker: "w", types: ["t"], limit: 1, wait_ms: 0 }
         const outcome = { id: crypto.randomUUID(), epoch: 1, lease: crypto.randomUUID(), kind: "completed" }
+        const names = (count: number) => Array.from({ length: count }, (_, n) => `t-${n}`)
+        const leases = (count: number) => Array.from({ length: count }, () => crypto.randomUUID())
         const wrong: ReadonlyArray<readonly [path: string, body: unknown, field: string | undefined]> = [
           ["claims", "{", undefined],
           ["claims", [], undefined],
@@ -302,12 +304,18 @@ for (const [name, subject] of Subject.both) {
           ["claims", { ...ask, limit: 0 }, "limit"],
           ["claims", { ...ask, limit: 1_001 }, "limit"],
           ["claims", { ...ask, wait_ms: 60_001 }, "wait_ms"],
+          ["claims", { ...ask, wait_ms: -1 }, "wait_ms"],
+          ["claims", { ...ask, types: names(101) }, "types"],
+          ["claims", { ...ask, queues: names(101) }, "queues"],
           ["claims", { ...ask, lease: "mine" }, "lease"],
-          ["claims", { ...ask, lease_ms: 10 }, "lease_ms"],
+          ["claims", { ...ask, lease_ms: 499 }, "lease_ms"],
+          ["claims", { ...ask, lease_ms: 3_600_001 }, "lease_ms"],
           ["heartbeats", { worker: "w" }, "leases"],
+          ["heartbeats", { worker: "w", leases: leases(1_001) }, "leases"],
           ["heartbeats", { worker: "w", leases: ["x"] }, "leases[0]"],
           ["heartbeats", { worker: "w", leases: [], more: 1 }, "more"],
           ["outcomes", { outcomes: [] }, "outcomes"],
+          ["outcomes", { outcomes: Array.from({ length: 1_001 }, () => outcome) }, "outcomes"],
           ["outcomes", { outcomes: [outcome, 3] }, "outcomes[1]"],
           ["outcomes", { outcomes: [{ ...outcome, kind: "done" }] }, "outcomes[0].kind"],
           ["outcomes", { outcomes: [{ ...outcome, epoch: 0 }] }, "outcomes[0].epoch"],
@@ -315,11 +323,25 @@ for (const [name, subject] of Subject.both) {
           ["outcomes", { outcomes: [{ ...outcome, note: 1 }] }, "outcomes[0].note"],
           ["outcomes", { outcomes: [{ ...outcome, error: "x" }] }, "outcomes[0].error"],
           ["outcomes", { outcomes: [{ ...outcome, kind: "again" }] }, "outcomes[0].delay_ms"],
+          ["outcomes", { outcomes: [{ ...outcome, kind: "again", delay_ms: 86_400_001 }] }, "outcomes[0].delay_ms"],
+          ["outcomes", { outcomes: [{ ...outcome, kind: "released", result: 1 }] }, "outcomes[0].result"],
           ["outcomes", { outcomes: [{ ...outcome, kind: "failed", delay_ms: 5 }] }, "outcomes[0].delay_ms"]
         ]
         for (const [path, body, field] of wrong) {
           const answer = yield* send("POST", `/workers/${path}`, body)
           assert.deepStrictEqual([answer.status, answer.body.error?.field], [400, field], JSON.stringify(body))
+        }
+        // At their bounds they are right.
+        const right: ReadonlyArray<readonly [path: string, body: unknown]> = [
+          ["claims", { ...ask, types: names(100), queues: names(100), limit: 1_000, lease_ms: 500 }],
+          ["claims", { ...ask, lease_ms: 3_600_000 }],
+          ["heartbeats", { worker: "w", leases: leases(1_000) }],
+          ["outcomes", { outcomes: [{ ...outcome, kind: "again", delay_ms: 86_400_000 }] }],
+          ["outcomes", { outcomes: leases(1_000).map((id) => Object.assign({}, outcome, { id })) }]
+        ]
+        for (const [path, body] of right) {
+          const answer = yield* send("POST", `/workers/${path}`, body)
+          assert.strictEqual(answer.status, 200, JSON.stringify(answer.body).slice(0, 300))
         }
         const { port } = yield* ServerAddress
         const text = yield* Raw.request(port, "POST", "/workers/claims", [["Content-Type", "text/plain"]], "{}")

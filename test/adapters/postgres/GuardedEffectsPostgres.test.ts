@@ -3,7 +3,7 @@ import { assert, it } from "@effect/vitest"
 import { Clock, Effect, Exit, Layer } from "effect"
 import * as Database from "../../../src/adapters/postgres/Database.ts"
 import * as GuardedEffectsPostgres from "../../../src/adapters/postgres/GuardedEffectsPostgres.ts"
-import type { Claim } from "../../../src/domain/Claim.ts"
+import { type Claim, Epoch } from "../../../src/domain/Claim.ts"
 import { GuardedEffects } from "../../../src/ports/GuardedEffects.ts"
 import * as GuardedEffectsContract from "../../contracts/GuardedEffectsContract.ts"
 import { eventually } from "../../support/Eventually.ts"
@@ -100,6 +100,30 @@ it.layer(layer, { excludeTestServices: true, timeout: "2 minutes" })("GuardedEff
       assert.isBelow(tookMs, 2_500)
       assert.deepStrictEqual(yield* rowsOf("frozen"), [])
     }).pipe(Effect.scoped))
+
+  for (const fence of ["begin_run", "fence", "complete"]) {
+    it.effect(`deadman.${fence} lets the current claim pass, and none that differs from it or has ended`, () =>
+      Effect.gen(function*() {
+        const ask = ({ epoch, id, lease }: Claim) =>
+          Rows.query(`SELECT deadman.${fence}($1::uuid, $2::int, $3::uuid)`, [id, epoch, lease])
+        const claim = yield* Rows.freshClaim
+        const ended = yield* Rows.freshClaim
+        yield* Rows.end([ended.id], "completed")
+        const others: ReadonlyArray<Claim> = [
+          { ...claim, id: Ids.jobId() },
+          { ...claim, epoch: Epoch.make(claim.epoch + 1) },
+          // As after a failover, which may hand one epoch out twice.
+          { ...claim, lease: Ids.leaseId() },
+          ended
+        ]
+        for (const other of others) {
+          assert.strictEqual((yield* Effect.flip(ask(other))).code, "DM001")
+        }
+        yield* ask(claim)
+        const [job] = yield* Rows.query(`SELECT state::int AS state FROM deadman.job WHERE id = $1::uuid`, [claim.id])
+        assert.strictEqual(job?.["state"], fence === "complete" ? 3 : 1)
+      }))
+  }
 
   it.effect("while a handler works no job is locked: the fence comes last", () =>
     Effect.gen(function*() {

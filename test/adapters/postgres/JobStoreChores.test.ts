@@ -3,6 +3,7 @@ import { Effect, Layer } from "effect"
 import { Database, long, texts, uuids } from "../../../src/adapters/postgres/Database.ts"
 import * as JobStorePostgres from "../../../src/adapters/postgres/JobStorePostgres.ts"
 import { pruneJobsSql } from "../../../src/adapters/postgres/store/Chores.ts"
+import { dropExpired } from "../../../src/adapters/postgres/store/SubmitSql.ts"
 import * as Unleased from "../../../src/adapters/postgres/store/Unleased.ts"
 import * as JobId from "../../../src/domain/JobId.ts"
 import { JobStore } from "../../../src/ports/JobStore.ts"
@@ -136,6 +137,27 @@ it.layer(layer(), { excludeTestServices: true, timeout: "2 minutes" })("JobStore
       // Its key lives: the job stays although it has been kept long enough.
       yield* pruneAll(500, 0, 0)
       assert.deepStrictEqual((yield* store.get([waits, alive, expired])).map(({ id }) => id).toSorted(), [waits, alive])
+    }))
+
+  it.effect("a key that another job has taken over is not dropped for the sake of the one before", () =>
+    Effect.gen(function*() {
+      const [before, now] = [Ids.jobId(), Ids.jobId()]
+      yield* add([before, now])
+      yield* Rows.end([before], "completed", keyTtlMs + 20_000)
+      const keep = (job: JobId.JobId) =>
+        Rows.query(
+          `INSERT INTO deadman.key (key, job, fingerprint) VALUES ('handed on', $1::uuid, 'f')
+           ON CONFLICT (key) DO UPDATE SET job = EXCLUDED.job`,
+          [job]
+        )
+      const drop = Rows.query(dropExpired, [texts(["handed on"]), uuids([before]), String(keyTtlMs)])
+      const left = Rows.query(`SELECT job FROM deadman.key WHERE key = 'handed on'`)
+      yield* keep(now)
+      yield* drop
+      assert.deepStrictEqual(yield* left, [{ job: now }])
+      yield* keep(before)
+      yield* drop
+      assert.deepStrictEqual(yield* left, [])
     }))
 
   it.effect("many keys are walked in bounded steps", () =>

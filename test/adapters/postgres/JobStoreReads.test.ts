@@ -2,9 +2,12 @@ import { assert, it } from "@effect/vitest"
 import { Effect, Fiber, Layer } from "effect"
 import * as JobStorePostgres from "../../../src/adapters/postgres/JobStorePostgres.ts"
 import { examineMax, listStatement } from "../../../src/adapters/postgres/store/Reads.ts"
+import { mark } from "../../../src/adapters/postgres/store/Rows.ts"
 import { JobType, Queue } from "../../../src/domain/Job.ts"
 import type { JobId } from "../../../src/domain/JobId.ts"
 import { JobStore, type ListRequest } from "../../../src/ports/JobStore.ts"
+import * as Steps from "../../contracts/JobStoreContractSteps.ts"
+import * as Clock from "../../support/Clock.ts"
 import * as Ids from "../../support/Ids.ts"
 import * as Pages from "../../support/Pages.ts"
 import * as Plans from "../../support/Plans.ts"
@@ -34,6 +37,27 @@ it.layer(layer, { excludeTestServices: true, timeout: "2 minutes" })("JobStorePo
       const seen = new Set(ids)
       assert.deepStrictEqual(idsOf(there).filter((id) => !seen.has(id)), [])
     }), 180_000)
+})
+
+it.layer(layer, { excludeTestServices: true })("JobStorePostgres, marks", (it) => {
+  it.effect("the index of what has failed or is dead lets go of a job that runs again", () =>
+    Effect.gen(function*() {
+      const store = yield* JobStore
+      const marks = Effect.map(
+        Rows.query(`SELECT id, mark::int AS mark FROM deadman.job`),
+        (rows) => new Map(rows.map((row) => [row["id"], row["mark"]]))
+      )
+      const [claimed, retried] = yield* Steps.submittedAll(2)
+      for (const job of [claimed!, retried!]) {
+        yield* Steps.settled((yield* Steps.held(Clock.wait, job)).claim, "fail")
+      }
+      const before = yield* marks
+      assert.deepStrictEqual([before.get(claimed!.id), before.get(retried!.id)], [mark.failed, mark.failed])
+      yield* store.retry(retried!.id)
+      yield* Steps.held(Clock.wait, claimed!)
+      const after = yield* marks
+      assert.deepStrictEqual([after.get(claimed!.id), after.get(retried!.id)], [null, null])
+    }))
 })
 
 it.layer(layer, { excludeTestServices: true, timeout: "2 minutes" })("JobStorePostgres, lists", (it) => {

@@ -113,6 +113,8 @@ TestServers.describeWithRedis("a reaper over Redis", () => {
         reaper
       )
       assert.strictEqual(yield* state(id), "running")
+      // And it is not that it takes nothing at all.
+      yield* takenAfter(id, yield* Clock.currentTimeMillis, reaper)
     })
   )
 
@@ -131,6 +133,7 @@ TestServers.describeWithRedis("a reaper over Redis", () => {
         yield* round
       }
       assert.strictEqual(yield* state(id), "running")
+      yield* takenAfter(id, yield* Clock.currentTimeMillis, reaper)
     })
   )
 

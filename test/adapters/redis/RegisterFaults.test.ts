@@ -1,6 +1,6 @@
 /** What a register in Redis does while its server is away, hangs, refuses, forgets or goes back in time. */
 import { assert, it } from "@effect/vitest"
-import { Effect, Exit, Layer, Option, Redacted, type Scope } from "effect"
+import { Clock, Effect, Exit, Layer, Option, Redacted, type Scope } from "effect"
 import * as LeaseRegisterRedis from "../../../src/adapters/redis/LeaseRegisterRedis.ts"
 import * as Client from "../../../src/adapters/redis/Redis.ts"
 import type { LeaseId } from "../../../src/domain/Claim.ts"
@@ -294,7 +294,9 @@ TestServers.describeWithRedis("a register in Redis, under faults", () => {
         const [lease, marked] = [yield* held, Ids.leaseId()]
         yield* mark(marked, null)
         yield* look(lease)
-        for (const key of (yield* server.call("KEYS", "*")) as ReadonlyArray<string>) {
+        const keys = (yield* server.call("KEYS", "*")) as ReadonlyArray<string>
+        assert.includeMembers([...keys], [`deadman:lease:${lease}`, `deadman:lease:${marked}`, "deadman:generation"])
+        for (const key of keys) {
           assert.isAbove(Number(yield* server.call("PTTL", key)), 0, key)
           assert.isTrue(key.startsWith("deadman:"))
         }
@@ -384,6 +386,32 @@ TestServers.describeWithRedis("a register in Redis, under faults", () => {
         assert.include(String(error.cause), "lost its entries")
         assert.strictEqual((yield* Effect.flip(look(lease)))._tag, "LeaseRegisterUnavailable")
         yield* works(lease)
+      })
+    )
+
+    test(
+      "losses that are half a minute old are forgotten",
+      Effect.gen(function*() {
+        const server = yield* Redis.Server
+        const clock = yield* Clock.Clock
+        const later = { ms: 0 }
+        const monotonicTimeNanosUnsafe = () => clock.monotonicTimeNanosUnsafe() + BigInt(later.ms) * 1_000_000n
+        const moved: Clock.Clock = Object.assign(Object.create(clock), {
+          monotonicTimeNanosUnsafe,
+          monotonicTimeNanos: Effect.sync(monotonicTimeNanosUnsafe)
+        })
+        yield* another(Effect.gen(function*() {
+          const lease = yield* held
+          yield* look(lease)
+          for (let n = 0; n < 2; n++) {
+            yield* server.flushAll
+            yield* look(lease)
+          }
+          later.ms += 30_000
+          yield* server.flushAll
+          const { incarnation } = yield* look(lease)
+          assert.strictEqual((yield* look(lease)).incarnation, incarnation)
+        })).pipe(Effect.provideService(Clock.Clock, moved))
       })
     )
   })

@@ -1,7 +1,7 @@
 import { assert, it } from "@effect/vitest"
 import { Effect, Ref } from "effect"
 import { TestClock } from "effect/testing"
-import { JobStore } from "../../../src/ports/JobStore.ts"
+import { JobStore, JobStoreUnavailable } from "../../../src/ports/JobStore.ts"
 import { LeaseRegister } from "../../../src/ports/LeaseRegister.ts"
 import * as Reaper from "../../../src/programs/keeper/Reaper.ts"
 import * as Stage from "./Stage.ts"
@@ -95,6 +95,97 @@ it.effect("after the store was away the watch begins anew, and the loss does not
     yield* Stage.looking(round, watchMs - 200)
     assert.strictEqual((yield* Stage.stateOf(id))?.state, "running")
     yield* Stage.looking(round, 600)
+    const job = yield* Stage.stateOf(id)
+    assert.strictEqual(job?.state, "pending")
+    assert.strictEqual(job?.events.find(({ kind }) => kind === "lease_lost")?.counted, false)
+  })))
+
+it.effect("after the store took no writes the watch begins anew, and the loss does not count", () =>
+  provided(Effect.gen(function*() {
+    const store = yield* JobStore
+    const refuses = yield* Ref.make(false)
+    let refused = 0
+    const readOnly: JobStore["Service"] = {
+      ...store,
+      reclaim: (lapsed, options) =>
+        Effect.flatMap(Ref.get(refuses), (down) => {
+          refused += down ? 1 : 0
+          return down
+            ? Effect.fail(new JobStoreUnavailable({ operation: "reclaim", cause: "no space left" }))
+            : store.reclaim(lapsed, options)
+        })
+    }
+    const { round } = yield* Reaper.make.pipe(Effect.provideService(JobStore, readOnly))
+    yield* Stage.looking(round, 3 * Stage.leaseMs)
+    const { id } = yield* Stage.claimed
+    yield* Ref.set(refuses, true)
+    while (refused === 0) {
+      yield* Stage.looking(round, 200)
+    }
+    yield* Ref.set(refuses, false)
+    // No renewal was possible either, so the worker is given the whole time once more.
+    yield* Stage.looking(round, watchMs - 200)
+    assert.strictEqual((yield* Stage.stateOf(id))?.state, "running")
+    yield* Stage.looking(round, 600)
+    const job = yield* Stage.stateOf(id)
+    assert.strictEqual(job?.state, "pending")
+    assert.strictEqual(job?.events.find(({ kind }) => kind === "lease_lost")?.counted, false)
+  })))
+
+/** What may have been wrong shortly before a lease lapses. */
+const reasons = ["nothing", "Postgres", "the register", "the reaper"] as const
+
+for (const reason of reasons) {
+  it.effect(`a loss is held against its job unless something was wrong shortly before: ${reason}`, () =>
+    provided(Effect.gen(function*() {
+      const store = yield* JobStore
+      const register = yield* LeaseRegister
+      const restarts = yield* Ref.make(0)
+      const marked = <A extends { readonly incarnation: string }>(look: A) =>
+        Effect.map(Ref.get(restarts), (n) => ({ ...look, incarnation: `${look.incarnation}-${n}` }))
+      const { round } = yield* Reaper.make.pipe(
+        Effect.provideService(
+          JobStore,
+          reason === "Postgres" ? { ...store, look: Effect.flatMap(store.look, marked) } : store
+        ),
+        Effect.provideService(
+          LeaseRegister,
+          reason === "the register"
+            ? { ...register, look: (leases) => Effect.flatMap(register.look(leases), marked) }
+            : register
+        )
+      )
+      yield* Stage.looking(round, 3 * Stage.leaseMs)
+      const { id } = yield* Stage.claimed
+      yield* Ref.set(restarts, 1)
+      yield* TestClock.adjust(reason === "the reaper" ? "2100 millis" : "200 millis")
+      yield* Stage.looking(round, watchMs + 1_000)
+      const job = yield* Stage.stateOf(id)
+      assert.strictEqual(job?.state, "pending")
+      const loss = job?.events.find(({ kind }) => kind === "lease_lost")
+      assert.strictEqual(loss?.counted, reason === "nothing")
+    })))
+}
+
+it.effect("while the register is away, however long, no loss is held against its job", () =>
+  provided(Effect.gen(function*() {
+    const away = yield* Ref.make(false)
+    const { round } = yield* Reaper.make.pipe(Effect.provideServiceEffect(LeaseRegister, Stage.registerAway(away)))
+    yield* Stage.looking(round, 3 * Stage.leaseMs)
+    yield* Ref.set(away, true)
+    yield* Stage.looking(round, 3 * Stage.leaseMs)
+    const { id } = yield* Stage.claimed
+    yield* Stage.looking(round, 2 * Stage.leaseMs + 2 * Stage.heartbeatMs)
+    const job = yield* Stage.stateOf(id)
+    assert.strictEqual(job?.state, "pending")
+    assert.strictEqual(job?.events.find(({ kind }) => kind === "lease_lost")?.counted, false)
+  })))
+
+it.effect("a reaper that has just started knows nothing of what was before, and holds no loss against a job", () =>
+  provided(Effect.gen(function*() {
+    const { id } = yield* Stage.claimed
+    const { round } = yield* Reaper.make
+    yield* Stage.looking(round, watchMs + 600)
     const job = yield* Stage.stateOf(id)
     assert.strictEqual(job?.state, "pending")
     assert.strictEqual(job?.events.find(({ kind }) => kind === "lease_lost")?.counted, false)

@@ -132,7 +132,7 @@ it.live("many heartbeats at once are few calls", () =>
       concurrency: "unbounded"
     })
     assert.deepStrictEqual(beats.map(({ held }) => held), leases.map((lease) => [lease]))
-    assert.isAtMost(calls.get("verify") ?? 0, 4)
+    assert.include([1, 2, 3, 4], calls.get("verify"))
   }).pipe(Effect.scoped))
 
 it.live("workers are listed by name, few, and apart from processes", () =>

@@ -84,6 +84,9 @@ test("keyed submits go apart from unkeyed ones", () =>
       Array.from({ length: 40 }, (_, n) => n % 2 === 0 ? draft() : draft({ key: `k${n}` }))
     )
     yield* Effect.all(fibers.map((fiber) => Fiber.join(fiber)))
+    assert.lengthOf(faults.submits.flat(), 40)
+    // Together with its like: one by one they would be apart as well.
+    assert.isBelow(faults.submits.length, 10)
     for (const jobs of faults.submits) {
       assert.strictEqual(new Set(jobs.map(({ key }) => key === null)).size, 1)
     }
@@ -97,6 +100,8 @@ test("unique submits go apart from those that nobody can be in the way of", () =
       Array.from({ length: 40 }, (_, n) => n % 2 === 0 ? draft() : draft({ unique, payload: String(n) }))
     )
     yield* Effect.all(fibers.map((fiber) => Fiber.join(fiber)))
+    assert.lengthOf(faults.submits.flat(), 40)
+    assert.isBelow(faults.submits.length, 10)
     for (const jobs of faults.submits) {
       assert.strictEqual(new Set(jobs.map(({ unique }) => unique === undefined)).size, 1)
     }
@@ -122,7 +127,8 @@ test("a flush is bounded in rows and in bytes", () =>
     const faults = yield* FaultyStore.Faults
     const rows = yield* submitted(Array.from({ length: 2_500 }, () => draft()))
     yield* Effect.all(rows.map((fiber) => Fiber.join(fiber)))
-    assert.isTrue(faults.submits.every((jobs) => jobs.length <= Lane.flushRowsMax))
+    assert.lengthOf(faults.submits.flat(), 2_500)
+    assert.strictEqual(Math.max(...faults.submits.map((jobs) => jobs.length)), Lane.flushRowsMax)
     faults.submits.length = 0
     const payload = JSON.stringify("x".repeat(1_000_000))
     const bytes = yield* submitted(Array.from({ length: 10 }, () => draft({ payload })))

@@ -1,8 +1,9 @@
 /** What happens to running jobs when their lease is lost, doubted or taken: the dead man's switch. */
 import { assert, describe, it } from "@effect/vitest"
-import { Effect } from "effect"
+import { Clock, Effect } from "effect"
 import type { LeaseId } from "../../../src/domain/Claim.ts"
 import type { JobId } from "../../../src/domain/JobId.ts"
+import { LeaseRegisterUnavailable } from "../../../src/ports/LeaseRegister.ts"
 import * as Meters from "../../../src/programs/process/Meters.ts"
 import type { Handler } from "../../../src/programs/worker/HandlerApi.ts"
 import { make, pass, settle, type World } from "../../support/WorkerWorld.ts"
@@ -31,6 +32,29 @@ const holding = Effect.fnUntraced(function*(options?: { readonly slots: number }
   yield* pass(2_500)
   return { world, seen, id, pool }
 })
+
+/** Nobody answers about leases any more, or takes what is said of jobs. */
+const silence = (world: World) => {
+  for (const operation of ["renew", "hold", "verify", "settle"]) {
+    world.faults.set(operation, "silent")
+  }
+}
+
+/** Lets time pass until the clock that the calls are dated by says so much. */
+const until = Effect.fnUntraced(function*(atMs: number) {
+  const nowMs = Number((yield* Clock.monotonicTimeNanos) / 1_000_000n)
+  assert.isAtLeast(atMs, nowMs)
+  yield* pass(atMs - nowMs)
+})
+
+/** The process stands still for so long, once, and goes on. */
+const thaw = (world: World, freezes: { ms: number }, when: boolean) =>
+  Effect.sync(() => {
+    if (when) {
+      world.frozen.ms += freezes.ms
+      freezes.ms = 0
+    }
+  })
 
 const leaseOf = Effect.fnUntraced(function*(world: World) {
   const { leases } = yield* world.store.look
@@ -147,6 +171,108 @@ describe("Heartbeat", () => {
       assert.strictEqual(job.attempts, 0)
       assert.strictEqual(job.leaseLosses, 0)
       assert.strictEqual((yield* Meters.read).lease_losses, losses + 1)
+    }))
+
+  it.effect("a lease's age counts from when its renewal was sent, however late that was answered", () =>
+    Effect.gen(function*() {
+      const world = yield* make({
+        register: (register) => ({ ...register, renew: (leases) => Effect.delay(register.renew(leases), 800) })
+      })
+      const { handler, seen } = endless()
+      yield* world.submit("endless")
+      yield* world.start({ endless: handler }, { slots: 1 })
+      yield* pass(3_500)
+      const renewals = world.calls.filter(({ operation }) => operation === "renew")
+      assert.isAtLeast(renewals.length, 2)
+      silence(world)
+      yield* until(renewals.at(-1)!.atMs + 4_900)
+      assert.strictEqual(seen.running, 1)
+      yield* pass(200)
+      assert.strictEqual(seen.running, 0)
+    }))
+
+  it.effect("a lease's age counts from when its claim was sent, however late that was answered", () =>
+    Effect.gen(function*() {
+      const world = yield* make({
+        store: (store) => ({ ...store, claim: (request) => Effect.delay(store.claim(request), 800) })
+      })
+      const { handler, seen } = endless()
+      yield* world.submit("endless")
+      silence(world)
+      yield* world.start({ endless: handler }, { slots: 1 })
+      yield* pass(2_000)
+      assert.strictEqual(seen.running, 1)
+      yield* until(world.calls.findLast(({ operation }) => operation === "claim")!.atMs + 4_900)
+      assert.strictEqual(seen.running, 1)
+      yield* pass(200)
+      assert.strictEqual(seen.running, 0)
+    }))
+
+  it.effect("what a claim has brought whose answer came after its lease's length is not begun, and handed back", () =>
+    Effect.gen(function*() {
+      const freezes = { ms: 20_000 }
+      const world: World = yield* make({
+        store: (store) => ({
+          ...store,
+          claim: (request) => Effect.tap(store.claim(request), (jobs) => thaw(world, freezes, jobs.length > 0))
+        })
+      })
+      const { handler, seen } = endless()
+      const id = yield* world.submit("endless")
+      yield* world.start({ endless: handler }, { slots: 1 })
+      yield* pass(2_500)
+      const { deliveries, events, leaseLosses } = yield* world.job(id)
+      assert.strictEqual(seen.started, 1)
+      assert.deepStrictEqual([deliveries, leaseLosses, events], [2, 0, []])
+    }))
+
+  it.effect("a worker that freezes while it renews asks nobody about leases that are past their length", () =>
+    Effect.gen(function*() {
+      const freezes = { ms: 0 }
+      const world: World = yield* make({
+        register: (register) => ({
+          ...register,
+          renew: (leases) =>
+            freezes.ms > 0
+              ? Effect.andThen(
+                thaw(world, freezes, true),
+                Effect.fail(new LeaseRegisterUnavailable({ operation: "renew", cause: "it was too late" }))
+              )
+              : register.renew(leases)
+        })
+      })
+      const { handler, seen } = endless()
+      yield* world.submit("endless")
+      yield* world.start({ endless: handler }, { slots: 1 })
+      yield* pass(2_500)
+      world.faults.set("claim", "away")
+      freezes.ms = 20_000
+      yield* pass(2_000)
+      assert.strictEqual(seen.running, 0)
+      assert.strictEqual(world.calls.filter(({ operation }) => operation === "verify").length, 0)
+    }))
+
+  it.effect("a worker that freezes while it asks for the record tells the register of no lease past its length", () =>
+    Effect.gen(function*() {
+      const freezes = { ms: 0 }
+      const world: World = yield* make({
+        store: (store) => ({
+          ...store,
+          verify: (leases) => Effect.tap(store.verify(leases), () => thaw(world, freezes, freezes.ms > 0))
+        })
+      })
+      const { handler, seen } = endless()
+      yield* world.submit("endless")
+      yield* world.start({ endless: handler }, { slots: 1 })
+      yield* pass(2_500)
+      const holds = () => world.calls.filter(({ operation }) => operation === "hold").length
+      const before = holds()
+      world.faults.set("claim", "away")
+      yield* world.forget
+      freezes.ms = 20_000
+      yield* pass(2_000)
+      assert.strictEqual(seen.running, 0)
+      assert.strictEqual(holds(), before)
     }))
 
   it.effect("a worker that was frozen past its lease renews nothing when it wakes", () =>

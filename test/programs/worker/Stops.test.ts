@@ -35,6 +35,23 @@ describe("Slots", () => {
       assert.strictEqual((yield* world.job(quick)).state, "completed")
     }))
 
+  it.effect("a run that took longer than its timeout has failed, also where nothing could interrupt it", () =>
+    Effect.gen(function*() {
+      const world = yield* make()
+      const works = (ms: number): Handler => () => {
+        world.frozen.ms += ms
+        return "done"
+      }
+      const late = yield* world.submit("late", { timeoutMs: 1_000, maxAttempts: 1 })
+      const inTime = yield* world.submit("in-time", { timeoutMs: 1_000, maxAttempts: 1 })
+      yield* world.start({ late: works(1_000), "in-time": works(999) })
+      yield* pass(500)
+      const job = yield* world.job(late)
+      assert.include(job, { state: "dead", result: null, attempts: 1 })
+      assert.strictEqual(job.errors[0]?.name, "Timeout")
+      assert.include(yield* world.job(inTime), { state: "completed", result: "done" })
+    }))
+
   it.effect("a handler that ignores its interruption is a runaway: its slot is replaced, and its answer not heard", () =>
     Effect.gen(function*() {
       const world = yield* make()
