@@ -1,47 +1,16 @@
 /** `measure.mjs SCENARIO SYSTEM MODE key=value…`: one run; prints its figures as one line of JSON. */
-import { fork } from "node:child_process"
-import { now, payload, percentile, pool, selfCpu, serverCpu, settle, sleep, walBytes } from "./common.mjs"
+import { now, percentile, serverCpu, settle, sleep, walBytes } from "./common.mjs"
+import * as Processes from "./processes.mjs"
 
 const [scenario, name, mode, ...pairs] = process.argv.slice(2)
 const options = Object.fromEntries(pairs.map((pair) => pair.split("=")))
 const number = (key, otherwise) => options[key] === undefined ? otherwise : Number(options[key])
 const system = await import(`./systems/${name}.mjs`)
 
-const emit = (figures) => process.stderr.write(`FIGURES ${JSON.stringify(figures)}\n`)
+const submitterOf = (options) => Processes.submitter(system, { mode, ...options })
+const workerOf = () => Processes.worker(system, { name, mode })
 
-const spawnWorker = async () => {
-  const child = fork(new URL("./worker.mjs", import.meta.url), [name, mode], {
-    stdio: ["ignore", "ignore", "inherit", "ipc"],
-    execArgv: []
-  })
-  const state = { handled: 0, first: 0, last: 0, end: null }
-  const waiting = new Map()
-  child.on("message", (message) => {
-    if (message.kind === "handled") {
-      Object.assign(state, { handled: message.handled, first: message.first, last: message.last })
-    }
-    if (message.kind === "end") state.end = message
-    waiting.get(message.kind)?.(message)
-  })
-  const heard = (kind) => new Promise((resolve) => waiting.set(kind, resolve))
-  const exited = new Promise((resolve) => child.on("exit", resolve))
-  const ask = (message, kind) => {
-    const answer = heard(kind)
-    child.send(message)
-    return answer
-  }
-  process.on("exit", () => child.kill("SIGKILL"))
-  await heard("ready")
-  return {
-    state,
-    ask,
-    stop: async () => {
-      const end = await ask({ kind: "stop" }, "end")
-      await Promise.race([exited, sleep(5_000)])
-      return end
-    }
-  }
-}
+const emit = (figures) => process.stderr.write(`FIGURES ${JSON.stringify(figures)}\n`)
 
 const perJob = (jobs, client, server, wal) => ({
   "client µs/job": client * 1_000 / jobs,
@@ -49,31 +18,25 @@ const perJob = (jobs, client, server, wal) => ({
   "WAL B/job": wal / jobs
 })
 
-const chunks = (total, size) =>
-  Array.from(
-    { length: Math.ceil(total / size) },
-    (_, at) => Array.from({ length: Math.min(size, total - at * size) }, (_, n) => payload(at * size + n))
-  )
-
 const submit = async () => {
   const width = number("width", 64)
   const jobs = number("jobs", 10_000)
   const bulk = number("bulk", 0)
   await system.reset(mode)
-  const producer = await system.producer({ width, mode })
-  await pool(width, width * 4, (n) => producer.add(payload(n)))
-  if (bulk > 0) await producer.addBulk(chunks(bulk, bulk)[0])
+  const submitter = await submitterOf({ width })
+  await submitter.singles(width, width * 4)
+  if (bulk > 0) await submitter.bulk(bulk, bulk)
   await settle()
   const wal = await walBytes()
   const server = serverCpu()
-  const client = selfCpu()
+  const client = await submitter.cpu()
   const start = now()
-  if (bulk > 0) { for (const chunk of chunks(jobs, bulk)) await producer.addBulk(chunk) }
-  else await pool(width, jobs, (n) => producer.add(payload(n)))
+  if (bulk > 0) await submitter.bulk(jobs, bulk)
+  else await submitter.singles(width, jobs)
   const took = now() - start
-  const used = selfCpu() - client
+  const used = await submitter.cpu() - client
   emit({ "jobs/s": jobs / took * 1_000, ...perJob(jobs, used, serverCpu() - server, await walBytes() - wal) })
-  await producer.close()
+  await submitter.close()
 }
 
 const drain = async () => {
@@ -85,10 +48,10 @@ const drain = async () => {
   await system.reset(mode)
   const workers = []
   // Deadman's are started first: they wait until they are told to go. The others begin at `start`.
-  for (let n = 0; n < processes; n++) workers.push(await spawnWorker())
-  const producer = await system.producer({ width: 4, mode })
-  for (const chunk of chunks(jobs, 1_000)) await producer.addBulk(chunk)
-  await producer.close()
+  for (let n = 0; n < processes; n++) workers.push(await workerOf())
+  const submitter = await submitterOf({ width: 4 })
+  await submitter.bulk(jobs, 1_000)
+  await submitter.close()
   await settle()
   const wal = await walBytes()
   const server = serverCpu()
@@ -127,30 +90,30 @@ const endToEnd = async () => {
   const width = number("width", 64)
   const jobs = number("jobs", 20_000)
   await system.reset(mode)
-  const producer = await system.producer({ width, mode })
-  const worker = await spawnWorker()
+  const submitter = await submitterOf({ width })
+  const worker = await workerOf()
   await worker.ask({ kind: "go" }, "started")
   await system.ready?.()
   const warm = width * 16
-  await pool(width, warm, (n) => producer.add(payload(n)))
+  await submitter.singles(width, warm)
   while (worker.state.handled < warm || await system.remaining() > 0) await sleep(20)
   await settle()
   const wal = await walBytes()
   const server = serverCpu()
-  const client = selfCpu()
+  const client = await submitter.cpu()
   const { cpu } = await worker.ask({ kind: "usage" }, "usage")
   const start = now()
-  await pool(width, jobs, (n) => producer.add(payload(n)))
+  await submitter.singles(width, jobs)
   const submitted = now()
   while (worker.state.handled < warm + jobs && now() - start < 60_000) await sleep(3)
   while (await system.remaining() > 0 && now() - start < 60_000) await sleep(2)
   const ended = now()
-  const own = selfCpu() - client
+  const own = await submitter.cpu() - client
   const used = serverCpu() - server
   const logged = await walBytes() - wal
   const done = worker.state.handled - warm
   const end = await worker.stop()
-  await producer.close()
+  await submitter.close()
   emit({
     "jobs/s": done / (ended - start) * 1_000,
     "submitted/s": jobs / (submitted - start) * 1_000,
@@ -163,12 +126,12 @@ const pickUp = async () => {
   const seconds = number("seconds", 8)
   await system.reset(mode)
   if (options.future !== undefined) await system.seedFuture(number("future", 0))
-  const producer = await system.producer({ width: 4, mode })
-  const worker = await spawnWorker()
+  const submitter = await submitterOf({ width: 4 })
+  const worker = await workerOf()
   await worker.ask({ kind: "go", reportEvery: 100 }, "started")
   await system.ready?.()
   for (let n = 0; n < 20; n++) {
-    await producer.add(payload(n))
+    await submitter.singles(1, 1)
     await sleep(20)
   }
   await sleep(1_500)
@@ -177,20 +140,12 @@ const pickUp = async () => {
   const server = serverCpu()
   const { cpu } = await worker.ask({ kind: "usage" }, "usage")
   const total = rate * seconds
-  const step = 1_000 / rate
-  const start = now()
-  const sent = []
-  for (let n = 0; n < total; n++) {
-    const wait = start + (n + Math.random()) * step - now()
-    if (wait > 0.5) await sleep(wait)
-    sent.push(producer.add({ ...payload(n), t: now() }))
-  }
-  await Promise.all(sent)
+  await submitter.paced(rate, total)
   const until = now() + number("cap", 15) * 1_000
   while (worker.state.handled - before < total && now() < until) await sleep(20)
   const used = serverCpu() - server
   const end = await worker.stop()
-  await producer.close()
+  await submitter.close()
   emit({
     "p50 ms": percentile(end.latencies, 50),
     "p95 ms": percentile(end.latencies, 95),
@@ -204,7 +159,7 @@ const pickUp = async () => {
 const idle = async () => {
   const seconds = number("seconds", 30)
   await system.reset(mode)
-  const worker = await spawnWorker()
+  const worker = await workerOf()
   await worker.ask({ kind: "go" }, "started")
   await sleep(4_000)
   await settle()

@@ -5,7 +5,8 @@ import { redisPort } from "../common.mjs"
 const name = "bench"
 const connection = { host: "127.0.0.1", port: redisPort, maxRetriesPerRequest: null }
 const tuned = { worker: { concurrency: 100 }, job: { removeOnComplete: true } }
-const modes = { default: { worker: {}, job: {} }, latency: tuned, tuned }
+const byDefault = { worker: {}, job: {} }
+const modes = { default: byDefault, notified: byDefault, latency: tuned, tuned }
 
 export const reset = async () => {
   const redis = new Redis(redisPort, "127.0.0.1")

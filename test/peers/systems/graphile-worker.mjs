@@ -5,6 +5,7 @@ const logger = new Logger(() => () => {})
 const batching = { completeJobBatchDelay: 0, failJobBatchDelay: 0 }
 const modes = {
   default: {},
+  notified: {},
   // The settings of its own performance test, which serve latency best, and the best found for a drain.
   latency: { concurrentJobs: 24, maxPoolSize: 25, localQueue: { size: 500 }, ...batching },
   tuned: { concurrentJobs: 200, maxPoolSize: 25, localQueue: { size: 2000 }, ...batching }
