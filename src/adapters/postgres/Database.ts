@@ -11,8 +11,8 @@
 import { PgConnection, PgPool, PgTypes } from "@effect/sql-pg"
 import { Cause, Context, Effect, Exit, Layer, type Queue, Result, Scope } from "effect"
 import { SqlError } from "effect/sql"
-import { DatabaseFailed, fromSqlError, unavailable } from "./DatabaseFailed.ts"
-import { mend, type Params, ping, run, send } from "./Sending.ts"
+import { DatabaseFailed, fromSqlError, isQueueFull, unavailable } from "./DatabaseFailed.ts"
+import { mend, type Params, ping, run, send, withoutHints } from "./Sending.ts"
 import * as Target from "./Target.ts"
 
 /**
@@ -175,13 +175,15 @@ const underDeadline = <A, E>(
     })
   )
 
+/** `textOf`: what of a statement is sent. */
 const transact = <A, E>(
   connection: PgConnection.PgConnection,
-  body: (session: Session) => Effect.Effect<A, E>
+  body: (session: Session) => Effect.Effect<A, E>,
+  textOf: (text: string) => string = (text) => text
 ): Effect.Effect<A, E | DatabaseFailed> =>
   Effect.gen(function*() {
     yield* run(connection, "BEGIN", [])
-    const value = yield* body({ query: (text, params = []) => run(connection, text, params) }).pipe(
+    const value = yield* body({ query: (text, params = []) => run(connection, textOf(text), params) }).pipe(
       // Interrupted, the connection is given up with the transaction in it, which the server then rolls back.
       Effect.tapCause((cause) =>
         Cause.hasInterrupts(cause) ? Effect.void : Effect.ignore(run(connection, "ROLLBACK", []))
@@ -240,7 +242,17 @@ const make = Effect.fnUntraced(function*(config: Config) {
     return underDeadline(
       Effect.scoped(Effect.flatMap(classified(pool.reserve), (connection) =>
         transact(connection, body).pipe(
-          Effect.tapError((error) => error instanceof DatabaseFailed ? mend(pool, connection, error) : Effect.void),
+          Effect.catch((error) =>
+            error instanceof DatabaseFailed
+              ? Effect.andThen(
+                mend(pool, connection, error),
+                // A full queue refuses the COMMIT, so nothing of it was kept. What a handler does is not done twice for that.
+                isQueueFull(error) && lane !== "handler"
+                  ? transact(connection, body, withoutHints)
+                  : Effect.fail(error)
+              )
+              : Effect.fail(error)
+          ),
           // An unfinished transaction must not go back into the pool.
           Effect.onInterrupt(() => pool.invalidate(connection))
         ))),

@@ -15,7 +15,7 @@ export type Params = ReadonlyArray<unknown>
 
 /** A notification on a channel that stands in the text is a hint: without it workers look by themselves, a little later. */
 const hint = "pg_notify('"
-const withoutHints = (text: string): string => text.replaceAll(hint, "concat('")
+export const withoutHints = (text: string): string => text.replaceAll(hint, "concat('")
 
 /** Takes out what every listener has read. Postgres does so when something is added, and not where nothing can be. */
 const tidyQueue = "SELECT pg_notification_queue_usage()"

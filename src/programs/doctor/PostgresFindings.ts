@@ -116,7 +116,7 @@ const server = (facts: PostgresFacts): ReadonlyArray<Finding> => {
       "notifications",
       `the queue of notifications is full to ${Math.round(facts.notifications * 100)} %: ` +
         "some session listens and has left a transaction open",
-      "End that transaction. While the queue is full jobs go on without wakes, and arrays of jobs with keys are refused."
+      "End that transaction. While the queue is full jobs go on without wakes, and start later."
     ))
   }
   return findings
