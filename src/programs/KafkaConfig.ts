@@ -1,7 +1,7 @@
 /** Which Kafka, and how it is spoken to, from the environment: for every program that does, and for the doctor. */
 import { type Config, Effect, Redacted } from "effect"
 import * as Client from "../adapters/kafka/Client.ts"
-import * as Pem from "./Pem.ts"
+import * as PemFiles from "./PemFiles.ts"
 import * as Variables from "./process/Variables.ts"
 
 export type KafkaConfig = Required<Omit<Client.Options, "installation">>
@@ -13,13 +13,20 @@ const login = {
   username: "DEADMAN_KAFKA_SASL_USERNAME",
   password: "DEADMAN_KAFKA_SASL_PASSWORD"
 } as const
-const files: Pem.Names = {
+const files: PemFiles.Names = {
   ca: "DEADMAN_KAFKA_SSL_CA",
   cert: "DEADMAN_KAFKA_SSL_CERT",
   key: "DEADMAN_KAFKA_SSL_KEY"
 }
 const prefixed = "DEADMAN_KAFKA_PREFIX"
-const without = [...Object.values(files), ...Object.values(login), prefixed]
+const companions = [...Object.values(files), ...Object.values(login), prefixed]
+
+/** Whether it asks for anything: defaults may be said. */
+const asks = (name: string) =>
+  Effect.map(
+    Variables.text(name),
+    (value) => value !== null && !(name === login.mechanism && value.toLowerCase() === "none")
+  )
 
 /** `host:port`, with commas between. */
 const brokersOf = (text: string): ReadonlyArray<string> | null => {
@@ -55,24 +62,16 @@ export const fromEnv: Effect.Effect<KafkaConfig | null, Failed> = Effect.gen(fun
   const text = yield* Variables.text("DEADMAN_KAFKA_BROKERS")
   const withTls = (yield* Variables.oneOf("DEADMAN_KAFKA_SSL", ["true", "false"], "false")) === "true"
   if (text === null) {
-    for (const name of without) {
-      const value = yield* Variables.text(name)
-      // Their defaults may be said.
-      const asks = value !== null && !(name === login.mechanism && value.toLowerCase() === "none")
-      if (asks || withTls) {
-        return yield* Variables.wrong(
-          withTls ? "DEADMAN_KAFKA_SSL" : name,
-          "is set and DEADMAN_KAFKA_BROKERS is not: name the brokers, or leave it out"
-        )
-      }
-    }
-    return null
+    const [alone] = withTls ? ["DEADMAN_KAFKA_SSL"] : yield* Effect.filter(companions, asks)
+    return alone === undefined
+      ? null
+      : yield* Variables.wrong(alone, "is set and DEADMAN_KAFKA_BROKERS is not: name the brokers, or leave it out")
   }
   const brokers = brokersOf(text)
   if (brokers === null) {
     return yield* Variables.wrong("DEADMAN_KAFKA_BROKERS", "must look like host:9092,other:9092")
   }
-  const pem = yield* Pem.fromEnv(files, withTls, "set DEADMAN_KAFKA_SSL=true")
+  const pem = yield* PemFiles.fromEnv(files, withTls, "set DEADMAN_KAFKA_SSL=true")
   const prefix = (yield* Variables.text(prefixed)) ?? ""
   if (!/^[A-Za-z0-9._-]{0,100}$/.test(prefix)) {
     return yield* Variables.wrong(prefixed, "must be up to 100 of A-Z a-z 0-9 . _ -: it begins the names of topics")

@@ -2,12 +2,12 @@
 import { type Config, Effect, Redacted } from "effect"
 import type { Options } from "../adapters/redis/Redis.ts"
 import * as Target from "../adapters/redis/Target.ts"
-import * as Pem from "./Pem.ts"
+import * as PemFiles from "./PemFiles.ts"
 import * as Variables from "./process/Variables.ts"
 
 export type RedisConfig = Required<Pick<Options, "url" | "pem" | "prefix">>
 
-const files: Pem.Names = {
+const files: PemFiles.Names = {
   ca: "DEADMAN_REDIS_SSL_CA",
   cert: "DEADMAN_REDIS_SSL_CERT",
   key: "DEADMAN_REDIS_SSL_KEY"
@@ -31,7 +31,7 @@ export const fromEnv: Effect.Effect<RedisConfig | null, Variables.Misconfigured 
     if (!/^[A-Za-z0-9._:-]{1,100}$/.test(prefix)) {
       return yield* Variables.wrong(prefixed, "must be 1 to 100 of A-Z a-z 0-9 . _ : -: every key begins with it")
     }
-    const pem = yield* Pem.fromEnv(files, target?.tls !== undefined, "write rediss: in DEADMAN_REDIS_URL")
+    const pem = yield* PemFiles.fromEnv(files, target?.tls !== undefined, "write rediss: in DEADMAN_REDIS_URL")
     return text === null ? null : { url: Redacted.make(text), pem, prefix }
   }
 )

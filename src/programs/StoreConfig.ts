@@ -2,7 +2,8 @@
 import { type Config, Effect, Redacted, Result, Schema } from "effect"
 import { userInfo } from "node:os"
 import * as Target from "../adapters/postgres/Target.ts"
-import * as Pem from "./Pem.ts"
+import type { Pem } from "../domain/Pem.ts"
+import * as PemFiles from "./PemFiles.ts"
 import * as Variables from "./process/Variables.ts"
 
 export type Profile =
@@ -10,7 +11,7 @@ export type Profile =
   | {
     readonly _tag: "postgres"
     readonly url: Redacted.Redacted
-    readonly pem: Target.Pem
+    readonly pem: Pem
     /** Over TLS, but nobody looks at who answers. */
     readonly unverified: boolean
     /** Parameters of the address that mean nothing here. */
@@ -67,7 +68,7 @@ const postgres = Effect.fnUntraced(function*(
   }
   const address = parsed.success
   const file = (parameter: string, path: string | null) => ({ name: `${parameter} in ${variable}`, path })
-  const pem = yield* Pem.load(
+  const pem = yield* PemFiles.load(
     {
       ca: file("sslrootcert", address.files.ca),
       cert: file("sslcert", address.files.cert),

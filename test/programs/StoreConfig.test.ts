@@ -100,7 +100,7 @@ it.effect("each sslmode trusts whom psql trusts", () =>
     assert.deepStrictEqual(yield* sslOf("sslmode=verify-full"), {})
     assert.deepStrictEqual(yield* sslOf("sslmode=verify-full&sslrootcert=system"), {})
     const whole = yield* sslOf(`sslmode=verify-full&sslrootcert=${ca}&sslcert=${cert}&sslkey=${key}`)
-    assert.deepStrictEqual(Object.keys(Object(whole)), ["cert", "key", "ca"])
+    assert.deepStrictEqual(Object.keys(Object(whole)), ["ca", "cert", "key"])
     for (
       const [parameters, unverified] of [["sslmode=require", true], [
         `sslmode=require&sslrootcert=${ca}`,

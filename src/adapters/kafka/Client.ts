@@ -7,6 +7,7 @@
  */
 import { Cause, Effect, Redacted, Schema } from "effect"
 import { Kafka, type LogEntry, logLevel, type SASLOptions } from "kafkajs"
+import { type Pem, tlsOptions } from "../../domain/Pem.ts"
 import * as Advice from "./Advice.ts"
 import * as Mend from "./Mend.ts"
 
@@ -43,13 +44,6 @@ export interface Login {
   readonly password: Redacted.Redacted
 }
 
-export interface Tls {
-  /** In PEM: whom to trust, instead of the well-known authorities. */
-  readonly ca: string | null
-  /** In PEM: who we are, for brokers that ask. */
-  readonly own: { readonly cert: string; readonly key: Redacted.Redacted } | null
-}
-
 export interface Options {
   /** `host:port` of some brokers; the others are learned from them. */
   readonly brokers: ReadonlyArray<string>
@@ -57,7 +51,8 @@ export interface Options {
   readonly prefix?: string
   /** What tells the processes of this system from those of another one that shares it unawares. */
   readonly installation?: string | null
-  readonly tls?: Tls | null
+  /** Absent or `null`: in the clear. */
+  readonly tls?: Pem | null
   readonly login?: Login | null
 }
 
@@ -74,12 +69,8 @@ export type Names = ReturnType<typeof namesOf>
 /** Short enough to be over before a submit's hint is stale; what fails then is tried anew by its user. */
 export const retry = { initialRetryTime: 100, maxRetryTime: 500, multiplier: 2, factor: 0.2, retries: 4 }
 
-const sslOf = ({ ca, own }: Tls) => ({
-  ...(ca === null ? {} : { ca }),
-  ...(own === null ? {} : { cert: own.cert, key: Redacted.value(own.key) })
-})
-
 const saslOf = ({ mechanism, password, username }: Login): SASLOptions => ({
+  // Their types tell the mechanisms apart, and ask the same of each of these.
   mechanism: mechanism as "plain",
   username,
   password: Redacted.value(password)
@@ -92,7 +83,7 @@ export const make = (options: Options): Effect.Effect<Kafka> =>
     return new Kafka({
       clientId: namesOf(options).client,
       brokers: [...options.brokers],
-      ...(options.tls ? { ssl: sslOf(options.tls) } : {}),
+      ...(options.tls ? { ssl: tlsOptions(options.tls) } : {}),
       ...(options.login ? { sasl: saslOf(options.login) } : {}),
       connectionTimeout: 2_000,
       requestTimeout: 5_000,

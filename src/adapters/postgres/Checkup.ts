@@ -8,6 +8,7 @@ import { PgClient } from "@effect/sql-pg"
 import { Clock, Effect, Layer, type Redacted, Schema } from "effect"
 import { SqlClient, type SqlError } from "effect/sql"
 import { because } from "../../domain/Because.ts"
+import type { Pem } from "../../domain/Pem.ts"
 import type { OldTransaction, PostgresFacts, ReplicaFacts, SchemaFacts } from "../../ports/Checkups.ts"
 import * as Migrations from "./Migrations.ts"
 import * as Target from "./Target.ts"
@@ -210,7 +211,7 @@ const failed = (error: SqlError.SqlError) => {
   return new CheckupFailed({ message, advice: Target.adviceOf(typeof code === "string" ? code : null, message) })
 }
 
-export const look = (url: Redacted.Redacted, pem?: Target.Pem): Effect.Effect<PostgresFacts, CheckupFailed> =>
+export const look = (url: Redacted.Redacted, pem?: Pem): Effect.Effect<PostgresFacts, CheckupFailed> =>
   Layer.build(PgClient.layer({
     ...Target.options({ url, pem }, "deadman-doctor"),
     maxConnections: 1,

@@ -15,6 +15,7 @@
 import { PgClient } from "@effect/sql-pg"
 import { Duration, Effect, Layer, Random, type Redacted, Schema } from "effect"
 import { SqlClient, type SqlError } from "effect/sql"
+import type { Pem } from "../../domain/Pem.ts"
 import core from "./migrations/0001_core.ts"
 import guards from "./migrations/0002_guards.ts"
 import queues from "./migrations/0003_queues.ts"
@@ -298,7 +299,7 @@ const check = Effect.gen(function*() {
 })
 
 /** Brings the schema up to date if it is not. */
-export const migrate = (url: Redacted.Redacted, pem?: Target.Pem): Effect.Effect<void, MigrationError> =>
+export const migrate = (url: Redacted.Redacted, pem?: Pem): Effect.Effect<void, MigrationError> =>
   Layer.build(PgClient.layer({
     ...Target.options({ url, pem }, "deadman-migrate"),
     maxConnections: 1,

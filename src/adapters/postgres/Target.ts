@@ -8,18 +8,12 @@
 import type { PgConnection } from "@effect/sql-pg"
 import { Redacted, Result } from "effect"
 import type { ConnectionOptions } from "node:tls"
+import { type Pem, tlsOptions } from "../../domain/Pem.ts"
 import { type TlsTrouble, tlsTrouble } from "../../domain/TlsTrouble.ts"
-
-/** In PEM, for what `sslrootcert`, `sslcert` and `sslkey` name. */
-export interface Pem {
-  /** Whom to trust, instead of the well-known authorities. */
-  readonly ca: string | null
-  /** Who we are, for servers that ask. */
-  readonly own: { readonly cert: string; readonly key: Redacted.Redacted } | null
-}
 
 export interface Server {
   readonly url: Redacted.Redacted
+  /** What `sslrootcert`, `sslcert` and `sslkey` name. */
   readonly pem?: Pem | undefined
 }
 
@@ -157,10 +151,8 @@ const sslOf = (address: Address, pem: Pem | undefined): false | ConnectionOption
     return address.socket || address.mode === "disable" ? false : undefined
   }
   const ca = pem?.ca ?? null
-  const own = pem?.own ?? null
   return {
-    ...(own === null ? {} : { cert: own.cert, key: Redacted.value(own.key) }),
-    ...(ca === null ? {} : { ca }),
+    ...(pem === undefined ? {} : tlsOptions(pem)),
     ...(address.mode === "verify-full"
       ? {}
       : ca !== null

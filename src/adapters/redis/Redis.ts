@@ -20,6 +20,7 @@
 import { Clock, Context, Deferred, Effect, Layer, Queue, Random, type Redacted, Schema, type Scope } from "effect"
 import { Redis as Client } from "ioredis"
 import { createHash } from "node:crypto"
+import type { Pem } from "../../domain/Pem.ts"
 import * as Target from "./Target.ts"
 
 /** Redis did not answer, not in time, or not as it should. Perhaps later. */
@@ -52,7 +53,8 @@ export class Redis extends Context.Service<Redis, {
 
 export interface Options {
   readonly url: Redacted.Redacted
-  readonly pem?: Target.Pem
+  /** For `rediss:`. */
+  readonly pem?: Pem
   /** Keys of several tests in one server are kept apart by it. */
   readonly prefix?: string
   /** For `CLIENT LIST`. */

@@ -1,15 +1,8 @@
 /** Where a Redis is and how it is spoken to, as its driver wants it, and what to do when it will not have us. */
 import { Redacted } from "effect"
 import { isIP } from "node:net"
+import { type Pem, tlsOptions } from "../../domain/Pem.ts"
 import { type TlsTrouble, tlsTrouble } from "../../domain/TlsTrouble.ts"
-
-/** In PEM, for `rediss:`. */
-export interface Pem {
-  /** Whom to trust, instead of the well-known authorities. */
-  readonly ca: string | null
-  /** Who we are, for servers that ask. */
-  readonly own: { readonly cert: string; readonly key: Redacted.Redacted } | null
-}
 
 /** What `redis://user:password@host:port/db` says, or `null` if it is none. No options in the query: ours are the ones. */
 export const parse = (text: string) => {
@@ -36,14 +29,9 @@ export const parse = (text: string) => {
 
 export const of = (url: Redacted.Redacted, pem: Pem | undefined) => {
   const target = parse(Redacted.value(url))
-  return target?.tls === undefined || pem === undefined ? target : {
-    ...target,
-    tls: {
-      ...target.tls,
-      ...(pem.ca === null ? {} : { ca: pem.ca }),
-      ...(pem.own === null ? {} : { cert: pem.own.cert, key: Redacted.value(pem.own.key) })
-    }
-  }
+  return target?.tls === undefined || pem === undefined
+    ? target
+    : { ...target, tls: { ...target.tls, ...tlsOptions(pem) } }
 }
 
 /** Only what authentication and the choice of a database answer. */

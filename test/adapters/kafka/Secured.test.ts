@@ -22,6 +22,7 @@ import * as Producer from "../../../src/adapters/kafka/Producer.ts"
 import * as Topics from "../../../src/adapters/kafka/Topics.ts"
 import { JobType, queueDefault } from "../../../src/domain/Job.ts"
 import type { JobId } from "../../../src/domain/JobId.ts"
+import type { Pem } from "../../../src/domain/Pem.ts"
 import type { Delivery } from "../../../src/ports/Transport.ts"
 import * as ApiClient from "../../support/ApiClient.ts"
 import * as Certificates from "../../support/Certificates.ts"
@@ -49,7 +50,7 @@ const login = (mechanism: Client.Login["mechanism"], username: string, password:
 const ada = login("plain", "ada", SecuredKafka.adasPassword)
 const guess = "a password that nobody has"
 
-const trusting = (ca: string): Client.Tls => ({ ca, own: null })
+const trusting = (ca: string): Pem => ({ ca, own: null })
 
 const { CREATE, DESCRIBE, READ, WRITE } = AclOperationTypes
 

@@ -1,6 +1,7 @@
 /**
- * The certificates and keys that variables, or an address, name by their files: read once, at the start, and looked at before anything
- * connects. A driver handed a file of the wrong kind says so late, in the words of OpenSSL, or silently trusts nobody.
+ * The certificates and keys that variables, or an address, name by their files: read once, at the start, and looked at
+ * before anything connects. A driver handed a file of the wrong kind says so late, in the words of OpenSSL, or silently
+ * trusts nobody.
  *
  * What is in these files is never part of a message.
  */
@@ -8,14 +9,8 @@ import { type Config, Effect, Redacted } from "effect"
 import { createPrivateKey, type KeyObject, X509Certificate } from "node:crypto"
 import { readFileSync } from "node:fs"
 import { because } from "../domain/Because.ts"
+import type { Pem } from "../domain/Pem.ts"
 import * as Variables from "./process/Variables.ts"
-
-export interface Pem {
-  /** Whom to trust, instead of the well-known authorities. */
-  readonly ca: string | null
-  /** Who we are, for servers that ask. */
-  readonly own: { readonly cert: string; readonly key: Redacted.Redacted } | null
-}
 
 export interface Names {
   readonly ca: string
