@@ -164,6 +164,19 @@ describe("Cron", () => {
     ])
   })
 
+  it("a day that a place has skipped is made up for on the next, also where one looks from within that", () => {
+    // In Apia there was no 30 December 2011: its 9:00 was the 9:00 of the 31st, at 19:00 UTC.
+    assert.deepStrictEqual(nexts("0 9 30 * *", "Pacific/Apia", "2011-12-29T12:00Z", 2), [
+      "2011-12-30T19:00Z",
+      "2012-01-29T19:00Z"
+    ])
+    const monthly = cron("0 9 30 * *", "Pacific/Apia")
+    assert.strictEqual(Cron.next(monthly, at("2011-12-30T12:00Z")), at("2011-12-30T19:00Z"))
+    assert.deepStrictEqual(Cron.newest(monthly, at("2011-12-30T12:00Z"), at("2011-12-31T09:00Z"), 5), [
+      at("2011-12-30T19:00Z")
+    ])
+  })
+
   it("day of month and day of week are either, unless one begins with a star", () => {
     assert.deepStrictEqual(nexts("0 0 13 * 5", "UTC", "2026-01-01T00:00Z", 3), [
       "2026-01-02T00:00Z",

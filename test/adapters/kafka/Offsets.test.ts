@@ -206,6 +206,18 @@ describe("Inbox", () => {
     assert.deepStrictEqual(inbox.committable(), [{ partition: 0, offset: Inbox.uncommittedMax }])
   })
 
+  it("says again that a partition is full where the group was joined anew, which fetches from all of them", () => {
+    const inbox = Inbox.make()
+    inbox.assign([0])
+    inbox.admit(0, messages(0, 1))
+    const many = Array.from({ length: Inbox.uncommittedMax }, (_, n) => ({ offset: String(n + 1), value: null }))
+    inbox.admit(0, many)
+    assert.deepStrictEqual(inbox.full(), { pause: [0], resume: [] })
+    inbox.assign([0])
+    assert.deepStrictEqual(inbox.full(), { pause: [0], resume: [] })
+    assert.deepStrictEqual(inbox.full(), { pause: [], resume: [] })
+  })
+
   it("is full of ids, however few messages they came in", () => {
     const inbox = Inbox.make()
     inbox.assign([0])

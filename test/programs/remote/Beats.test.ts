@@ -58,6 +58,23 @@ it.live("what was reclaimed is lost at the next heartbeat, though the register k
     assert.deepInclude(yield* job(id), { state: "pending", leaseLosses: 1 })
   }).pipe(Effect.scoped))
 
+it.live("a record that is gone is noticed within a length of the lease, though the register goes on renewing it", () =>
+  Effect.gen(function*() {
+    const { process, request, store, submit } = yield* World.make
+    const remote = yield* process
+    yield* submit()
+    const { lease } = yield* remote.claim(request({ leaseMs: 1_000 }))
+    assert.deepStrictEqual((yield* remote.heartbeat("py", [lease])).held, [lease])
+    // As after a failover that has lost the claim: nobody has marked anything.
+    const token = (yield* store.look).leases[0]!.token
+    yield* store.reclaim([{ lease, token }], { counted: true, lossesMax: 7 })
+    yield* eventually(
+      "it is lost",
+      Effect.map(remote.heartbeat("py", [lease]), ({ lost }) => lost.includes(lease)),
+      "3 seconds"
+    )
+  }).pipe(Effect.scoped))
+
 it.live("with the register away the record decides, and with the store away the register for one length", () =>
   Effect.gen(function*() {
     const { faults, process, request, submit } = yield* World.make
@@ -95,6 +112,21 @@ it.live("a claim that was cut off is told with every heartbeat, at every process
     )
     assert.deepStrictEqual(yield* remote.heartbeat("py", [lease]), { held: [lease], lost: [], revoked })
     assert.deepStrictEqual(yield* (yield* process).heartbeat("py", [lease]), { held: [lease], lost: [], revoked })
+  }).pipe(Effect.scoped))
+
+it.live("a claim that was cut off is told also where the store was away when the register hinted at it", () =>
+  Effect.gen(function*() {
+    const { faults, process, register, request, store, submit } = yield* World.make
+    const remote = yield* process
+    const id = yield* submit()
+    const { lease } = yield* remote.claim(request({ leaseMs: 600_000 }))
+    yield* remote.heartbeat("py", [lease])
+    faults.set("verify", "away")
+    yield* store.cancel(id)
+    yield* register.flag([lease])
+    assert.deepStrictEqual(yield* remote.heartbeat("py", [lease]), { ...nothing, held: [lease] })
+    faults.clear()
+    assert.deepStrictEqual((yield* remote.heartbeat("py", [lease])).revoked, [{ id, epoch: 1, reason: "cancelled" }])
   }).pipe(Effect.scoped))
 
 it.live("an attempt past its timeout is ended by a process that did not grant it, and not before its grace", () =>
