@@ -100,7 +100,7 @@ export const layer = HttpApiBuilder.group(
         case "NotFound":
           return yield* ApiError.notFound
         case "Refused":
-          return yield* refused("retried", rebooked.state, "pending or failed")
+          return yield* refused("retried", rebooked.state, "pending or failed (one that has ended is resubmitted)")
         case "Rebooked":
           yield* wakeReady
           return text(JobJson.toText(rebooked.job))

@@ -218,7 +218,7 @@ const make = Effect.gen(function*() {
       case "NotFound":
         return yield* new Waiting.JobNotFound({ id })
       case "Refused":
-        return yield* wrongState("retried", rebooked.state, "pending or failed")
+        return yield* wrongState("retried", rebooked.state, "pending or failed (one that has ended is resubmitted)")
       case "Rebooked":
         yield* hint([{ _tag: "Ready" }])
         return Views.ofJob(rebooked.job)

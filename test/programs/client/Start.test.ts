@@ -52,6 +52,11 @@ describe("Deadman.start", () => {
       assert.deepStrictEqual([ended.state, ended.result, job.created], ["completed", 42, true])
       const refused = yield* refusal(() => web.cancel(job))
       assert.deepStrictEqual([refused._tag, (refused as Deadman.WrongState).state], ["WrongState", "completed"])
+      // Elsewhere a retry is what is called resubmit here.
+      assert.match(
+        (yield* refusal(() => web.retry(job))).message,
+        /pending or failed \(one that has ended is resubmitted\)$/
+      )
     })),
     180_000
   )
