@@ -1,24 +1,15 @@
 /** What is said about a Kafka, and a Redis, that is named in parts or wrongly: before anything connects. */
 import { assert, it } from "@effect/vitest"
 import { ConfigProvider, Effect, Layer, Redacted } from "effect"
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs"
-import { tmpdir } from "node:os"
 import { join } from "node:path"
-import { afterAll } from "vitest"
 import * as KafkaConfig from "../../src/programs/KafkaConfig.ts"
 import * as Layers from "../../src/programs/Layers.ts"
 import type { StoreOptions } from "../../src/programs/Options.ts"
 import * as RedisConfig from "../../src/programs/RedisConfig.ts"
 import * as Certificates from "../support/Certificates.ts"
+import * as Files from "../support/Files.ts"
 
-const folder = mkdtempSync(join(tmpdir(), "deadman-test-pem-"))
-afterAll(() => rmSync(folder, { recursive: true, force: true }))
-
-const file = (name: string, text: string) => {
-  const path = join(folder, name)
-  writeFileSync(path, text)
-  return path
-}
+const { file, folder } = Files.make()
 
 const authority = Certificates.authority("an authority")
 const own = authority.issue("worker")

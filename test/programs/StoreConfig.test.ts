@@ -1,22 +1,13 @@
 /** What is made of an address, and said of one that cannot be used: before anything connects. */
 import { assert, it } from "@effect/vitest"
 import { ConfigProvider, Effect, Redacted } from "effect"
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs"
-import { tmpdir, userInfo } from "node:os"
-import { join } from "node:path"
-import { afterAll } from "vitest"
+import { userInfo } from "node:os"
 import * as Target from "../../src/adapters/postgres/Target.ts"
 import * as StoreConfig from "../../src/programs/StoreConfig.ts"
 import * as Certificates from "../support/Certificates.ts"
+import * as Files from "../support/Files.ts"
 
-const folder = mkdtempSync(join(tmpdir(), "deadman-test-pem-"))
-afterAll(() => rmSync(folder, { recursive: true, force: true }))
-
-const file = (name: string, text: string) => {
-  const path = join(folder, name)
-  writeFileSync(path, text)
-  return path
-}
+const { file } = Files.make()
 
 const authority = Certificates.authority("an authority")
 const own = authority.issue("app")
