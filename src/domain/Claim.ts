@@ -22,3 +22,9 @@ export type Claim = typeof Claim.Type
 
 /** A job with this many losses or more is claimed on its own, under a lease of its own. */
 export const suspectLosses = 2
+
+/**
+ * After so many claims a job is not handed back any more. The column holds 147 million more, for what is not asked here
+ * (reclaims, drains of a process that is gone): a claim past its end would fail, and with it each claim of its queue.
+ */
+export const epochMax = 2_000_000_000

@@ -5,7 +5,7 @@
  * claim is still the current one.
  */
 import * as Backoff from "./Backoff.ts"
-import type { Claim } from "./Claim.ts"
+import { type Claim, epochMax } from "./Claim.ts"
 import type { ClaimedJob } from "./Job.ts"
 import type { DeadReason } from "./JobState.ts"
 
@@ -41,6 +41,13 @@ export interface Settlement {
 
 const base = { reason: null, delayMs: 0, result: null, failure: null, recorded: false }
 
+/** One that runs again and again, or is handed back, for months without a pause: there are no more claims to be had. */
+const wornOut: Failure = {
+  name: "ClaimsExhausted",
+  message:
+    `It was claimed ${epochMax} times and is not handed back any more: resubmit it, and let it wait between its runs.`
+}
+
 /** What `outcome` of `job` means, for a `draw` in `[0, 1)` that spreads the retries. */
 export const settlement = (
   claim: Claim,
@@ -64,8 +71,11 @@ export const settlement = (
     case "Rejected":
       return { ...base, claim, step: "die", reason: "rejected", failure: outcome.failure }
     case "Released":
-      return { ...base, claim, step: "release", recorded: outcome.started }
     case "Again":
-      return { ...base, claim, step: "again", delayMs: outcome.delayMs }
+      return claim.epoch >= epochMax
+        ? { ...base, claim, step: "die", reason: "rejected", failure: wornOut }
+        : outcome._tag === "Again"
+        ? { ...base, claim, step: "again", delayMs: outcome.delayMs }
+        : { ...base, claim, step: "release", recorded: outcome.started }
   }
 }

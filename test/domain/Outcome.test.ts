@@ -1,7 +1,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Schema } from "effect"
 import { Backoff, ceilingMs } from "../../src/domain/Backoff.ts"
-import { type Claim, Epoch, LeaseId } from "../../src/domain/Claim.ts"
+import { type Claim, Epoch, epochMax, LeaseId } from "../../src/domain/Claim.ts"
 import { MaxAttempts } from "../../src/domain/Job.ts"
 import { JobId } from "../../src/domain/JobId.ts"
 import { steps } from "../../src/domain/JobState.ts"
@@ -46,6 +46,14 @@ describe("Outcome", () => {
     }
   )
 
+  it("each failure waits for twice as long as the one before, the first one for the base", () => {
+    const doubling: Backoff = { kind: "exponential", base_ms: 1_000, cap_ms: 5_000 }
+    const delays = [0, 1, 2, 3].map((attempts) =>
+      settlement(claim, job(attempts, 10, doubling), { _tag: "Failed", failure }, 0.5).delayMs
+    )
+    assert.deepStrictEqual(delays, [500, 1_000, 2_000, 2_500])
+  })
+
   it.prop("whatever the outcome, the settlement is well formed", [Attempts, MaxAttempts, Backoff, Draw], (
     [attempts, maxAttempts, backoff, draw]
   ) => {
@@ -87,5 +95,20 @@ describe("Outcome", () => {
     })
     assert.include(settlement(claim, plain, { _tag: "Again", delayMs: 70 }, 0), { step: "again", delayMs: 70 })
     assert.include(settlement(claim, plain, { _tag: "Failed", failure }, 0.5), { step: "fail", delayMs: 50 })
+  })
+
+  it("what was claimed too often is not handed back any more, and everything else is as ever", () => {
+    const last: Claim = { ...claim, epoch: Epoch.make(epochMax) }
+    const before: Claim = { ...claim, epoch: Epoch.make(epochMax - 1) }
+    for (const outcome of outcomes) {
+      const made = settlement(last, plain, outcome, 0)
+      if (outcome._tag === "Again" || outcome._tag === "Released") {
+        assert.include(made, { step: "die", reason: "rejected" })
+        assert.strictEqual(made.failure?.name, "ClaimsExhausted")
+      } else {
+        assert.strictEqual(made.step, settlement(claim, plain, outcome, 0).step)
+      }
+      assert.strictEqual(settlement(before, plain, outcome, 0).step, settlement(claim, plain, outcome, 0).step)
+    }
   })
 })

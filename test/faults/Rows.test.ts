@@ -1,6 +1,7 @@
 /** The fault catalogue, entries 77, 78 and 79: deadlocks, counters and old snapshots. */
 import { assert, it } from "@effect/vitest"
 import { Effect, Fiber } from "effect"
+import { epochMax } from "../../src/domain/Claim.ts"
 import { bulk, layer, Stage } from "./Stage.ts"
 
 it.layer(layer(), { excludeTestServices: true, timeout: "2 minutes" })("fault catalogue, rows", (it) => {
@@ -72,6 +73,35 @@ it.layer(layer(), { excludeTestServices: true, timeout: "2 minutes" })("fault ca
         assert.deepInclude({ status: refused.status, body: JSON.stringify(refused.body) }, { status: 503 })
         yield* ended(yield* submit(api, [{ type: "sleep", payload: 1, queue: "held" }]))
         yield* rows(`SELECT setval('deadman.route_id_seq', 100000)`)
+      }),
+    180_000
+  )
+
+  it.effect(
+    "78: a job that runs again and again for years ends, and stands in the way of no other",
+    () =>
+      Effect.gen(function*() {
+        const { clean, ended, job, jobs, rows, shared, submit, worker } = yield* Stage
+        const { api } = yield* shared
+        yield* worker("a")
+        const hourMs = Date.now() + 3_600_000
+        // What `Job.again(0)` is, by its shape.
+        const again = { type: "throws", payload: { _tag: "deadman/Again", delayMs: 0 }, queue: "years" }
+        const [worn] = yield* submit(api, [again], { run_at_ms: hourMs })
+        yield* rows(
+          `UPDATE deadman.job SET epoch = ${epochMax - 3}, deliveries = ${epochMax - 3} WHERE id = '${worn}'`
+        )
+        yield* api.send("POST", `/jobs/${worn}/retry`)
+        const others = yield* submit(
+          api,
+          Array.from({ length: 5 }, () => ({ type: "failK", payload: 0, queue: "years" }))
+        )
+        yield* ended([worn!, ...others])
+        yield* clean(others, 1)
+        assert.deepInclude((yield* jobs([worn!]))[0], { state: 4, deliveries: epochMax, losses: 0 })
+        const { errors, reason } = yield* job(api, worn!)
+        assert.strictEqual(reason, "rejected")
+        assert.strictEqual(errors.at(-1).name, "ClaimsExhausted")
       }),
     180_000
   )

@@ -146,8 +146,8 @@ it.live(
       const { url } = yield* fresh
       const slot = `doctor_${randomBytes(4).toString("hex")}`
       yield* Effect.acquireRelease(
-        sqlOn(url, (sql) => sql`SELECT pg_create_physical_replication_slot(${slot}, true)`),
-        () => Effect.orDie(sqlOn(url, (sql) => sql`SELECT pg_drop_replication_slot(${slot})`))
+        sqlOn(url, (sql) => sql`SELECT 1 AS made FROM pg_create_physical_replication_slot(${slot}, true)`),
+        () => Effect.orDie(sqlOn(url, (sql) => sql`SELECT 1 AS dropped FROM pg_drop_replication_slot(${slot})`))
       )
       // Something to keep.
       yield* sqlOn(url, (sql) => sql`INSERT INTO deadman.effect SELECT 'slot', gen_random_uuid(), 1, 'w', 1`)
