@@ -304,6 +304,9 @@ it.layer(Subject.layer({ token: Redacted.make("correct horse") }), { excludeTest
         }, {
           method: "GET",
           path: "/nope"
+        }, {
+          method: "GET",
+          path: "/healthz"
         }]
         const wrong = [
           {},
