@@ -125,6 +125,7 @@ it.layer(layer({ DEADMAN_LEASE_MS: "2000" }), { excludeTestServices: true, timeo
           )
           yield* ended(ids)
           yield* clean(ids)
+          assert.lengthOf(yield* rows(`SELECT 1 FROM deadman.job WHERE losses_counted > 0`), 0)
         }),
       180_000
     )

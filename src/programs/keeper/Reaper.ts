@@ -7,7 +7,7 @@
  * renewed meanwhile, and any number of reapers may run.
  *
  * Losses near an outage do not count towards the crash-loop limit: the outage
- * took the worker's lease, not the job. Before this process has watched for two
+ * took the worker's lease, not the job. A server that is read-only, or has no disk left, is one. Before this process has watched for two
  * lengths it cannot know what happened earlier, so its first losses do not count.
  */
 import { Clock, Duration, Effect, Ref } from "effect"
@@ -111,9 +111,13 @@ export const make = Effect.gen(function*() {
         ? Effect.logWarning("reaper: the lease register does not answer, watching Postgres instead")
         : Effect.logInfo("reaper: the lease register answers again")
     }
-    yield* Ref.set(memory, { watch, troubleMs, registerAnswers: seen !== null })
+    const seenNow: Memory = { watch, troubleMs, registerAnswers: seen !== null }
+    yield* Ref.set(memory, seenNow)
     if (lapsed.length > 0) {
-      yield* take(lapsed, new Map(look.leases.map((record) => [record.lease, record])), atMs - troubleMs)
+      yield* take(lapsed, new Map(look.leases.map((record) => [record.lease, record])), atMs - troubleMs).pipe(
+        // A store that answers looks and takes no writes takes no renewals either: nobody was quiet, as far as is known.
+        Effect.tapError(() => Ref.set(memory, { ...seenNow, watch: Watch.empty }))
+      )
     }
     return look.leases
   })
