@@ -120,6 +120,11 @@ export interface ClaimRequest {
   readonly rooms?: ReadonlyArray<{ readonly queue: Queue; readonly room: number }>
   /** For a worker that does not count itself, in place of `rooms`: the store counts what runs under its name. */
   readonly limitsByName?: boolean
+  /**
+   * Called where fewer jobs come than there is room for, and asking again at once may bring more: others were at them in
+   * the same moment, or they sort before where this claim began.
+   */
+  readonly onMore?: () => void
 }
 
 /** What became of a claim by ids. Ids in none of the lists are final, running, held back or unknown: drop them. */
@@ -281,7 +286,7 @@ export class JobStore extends Context.Service<JobStore, {
     options: { readonly atomic: boolean }
   ) => Answer<SubmitAnswer>
 
-  /** Takes ready jobs in order. An empty array means none are ready. */
+  /** Takes ready jobs in order. An empty array means that none are ready, but for what `onMore` says. */
   readonly claim: (request: ClaimRequest) => Answer<ReadonlyArray<ClaimedJob>>
   /** Takes those of `ids` that may run now: for transports that carry ids. There may be more of them than room. */
   readonly claimIds: (request: ClaimRequest & { readonly ids: ReadonlyArray<JobId> }) => Answer<ClaimedIds>

@@ -115,6 +115,8 @@ export const make = (options: {
   let cramped = false
   /** The last one in order brought so many that the next may bring more than a few. */
   let many = false
+  /** How many claims in order, one after the other, were told that there may be more. */
+  let toldMore = 0
   let lastClaimMs = Number.NEGATIVE_INFINITY
   let lastOrderedMs = Number.NEGATIVE_INFINITY
   /** When a claim in order last asked for a job that starts at once. */
@@ -222,16 +224,21 @@ export const make = (options: {
       lastOldestMs = lastOrderedMs
     }
     const rooms = limits.rooms()
+    let more = false
     const { answer, jobs } = yield* ask(
       (lease) =>
         store.claim({
           ...request(lease, room, limit, rooms),
           ...(glance ? { glance } : {}),
-          ...(onlyReadyForMs === null ? {} : { readyForMs: onlyReadyForMs })
+          ...(onlyReadyForMs === null ? {} : { readyForMs: onlyReadyForMs }),
+          onMore: () => {
+            more = true
+          }
         }),
       (answer) => answer,
       false
     )
+    toldMore = more ? toldMore + 1 : 0
     if (jobs.some(({ leaseLosses }) => leaseLosses > 0)) {
       lossSeenMs = now()
     }
@@ -239,12 +246,15 @@ export const make = (options: {
     const someLeft = jobs.length > 0 && now() - lossSeenMs < 2 * options.leaseMs
     many = jobs.length >= fewMax / 2
     hungry = answer === null || jobs.length >= limit || someLeft || (jobs.length > 1 && isLarge(jobs))
-    limits.claimed(rooms, answer === null ? null : jobs, !hungry && onlyReadyForMs === null)
+    limits.claimed(rooms, answer === null ? null : jobs, !hungry && !more && onlyReadyForMs === null)
     if (jobs.length > 0) {
       stirredMs = now()
     }
     const calm = options.hinted() && now() - stirredMs >= calmAfterMs
-    nextPollMs = now() + pollMs * (calm ? calmTimes : 1) * (0.75 + (yield* Random.next) / 2)
+    const lookMs = pollMs * (calm ? calmTimes : 1) * (0.75 + (yield* Random.next) / 2)
+    // At once, and where that did not help, a little later each time: whoever is in the way is done soon.
+    woken ||= toldMore === 1
+    nextPollMs = now() + (toldMore > 1 ? Math.min(lookMs, 2 ** toldMore) : lookMs)
   })
 
   /** The next free slot for the oldest ready job, whatever was delivered or claimed ahead. */

@@ -62,6 +62,8 @@ export const make = (options: {
   let all: ReadonlyMap<Queue, number> = new Map()
   /** Queues of which the last claim took all there was room for: there may be more. */
   let cut = new Set<Queue>()
+  /** Queues of which something has gone since the rooms were last counted, and nobody was told. */
+  let gone = new Set<Queue>()
 
   const counts = () => {
     const held = new Map<Queue, number>()
@@ -85,6 +87,7 @@ export const make = (options: {
     if (all.size === 0) {
       return []
     }
+    gone = new Set()
     const held = counts()
     return Array.from(all, ([queue, limit]) => ({ queue, room: Math.max(0, limit - (held.get(queue) ?? 0)) }))
   }
@@ -104,13 +107,19 @@ export const make = (options: {
     all: () => all,
     rooms,
     claimed: (asked, jobs, complete) => {
+      let roomier = false
       for (const { queue, room } of asked) {
         const taken = jobs?.reduce((n, job) => n + (job.queue === queue ? 1 : 0), 0) ?? room
         if (taken >= room) {
           cut.add(queue)
+          roomier ||= gone.has(queue)
         } else if (complete) {
           cut.delete(queue)
         }
+      }
+      // While the claim was under way, or of what it has brought.
+      if (roomier) {
+        options.room()
       }
     },
     someRoom: (queues) => {
@@ -123,8 +132,13 @@ export const make = (options: {
       return queues.some((queue) => !full.has(queue))
     },
     left: ({ job }) => {
-      if (job !== null && cut.has(job.queue) && all.has(job.queue)) {
+      if (job === null || !all.has(job.queue)) {
+        return
+      }
+      if (cut.has(job.queue)) {
         options.room()
+      } else {
+        gone.add(job.queue)
       }
     },
     look: look.notify,

@@ -1,6 +1,6 @@
 /** What other sessions do to the store's rows: hold keys, lock jobs, send twice, freeze half-way. */
 import { assert, it } from "@effect/vitest"
-import { Deferred, Effect, Fiber, Layer } from "effect"
+import { Effect, Fiber, Layer } from "effect"
 import * as Database from "../../../src/adapters/postgres/Database.ts"
 import * as JobStorePostgres from "../../../src/adapters/postgres/JobStorePostgres.ts"
 import type { LeaseId } from "../../../src/domain/Claim.ts"
@@ -20,37 +20,12 @@ import * as AnotherProcess from "../../support/AnotherProcess.ts"
 import * as Backends from "../../support/Backends.ts"
 import { timed } from "../../support/Clock.ts"
 import { eventually } from "../../support/Eventually.ts"
+import { during } from "../../support/ForeignSession.ts"
 import * as Jobs from "../../support/Jobs.ts"
 import * as Postgres from "../../support/Postgres.ts"
 import * as Rows from "../../support/Rows.ts"
 
 const storeLayer = JobStorePostgres.layer({ wake: false, keyTtlMs: 60_000 })
-
-/** A foreign session that has done `statement` and neither commits nor goes away until `use` is over. */
-const during = <A, E, R>(
-  statement: string,
-  params: ReadonlyArray<unknown>,
-  use: Effect.Effect<A, E, R>
-) =>
-  Effect.gen(function*() {
-    const database = yield* Database.Database
-    const done = yield* Deferred.make<void>()
-    const begun = yield* Deferred.make<void>()
-    const foreign = yield* Effect.forkChild(database.transaction(
-      "handler",
-      (session) =>
-        session.query(statement, params).pipe(
-          Effect.andThen(Deferred.succeed(begun, undefined)),
-          Effect.andThen(Deferred.await(done))
-        ),
-      { deadlineMs: 20_000 }
-    ))
-    yield* Deferred.await(begun)
-    const value = yield* use
-    yield* Deferred.succeed(done, undefined)
-    yield* Fiber.join(foreign)
-    return value
-  })
 
 /**
  * A statement that meets a renewal under way: whoever renews commits by itself, well within the time in which the other

@@ -1,6 +1,6 @@
 /** How a worker finds work, and what it does when a claim's answer is lost. */
 import { assert, describe, it } from "@effect/vitest"
-import { Effect } from "effect"
+import { Duration, Effect } from "effect"
 import { TestClock } from "effect/testing"
 import type { LeaseId } from "../../../src/domain/Claim.ts"
 import { JobType, queueDefault } from "../../../src/domain/Job.ts"
@@ -102,6 +102,45 @@ describe("ClaimLoop", () => {
         const asked = claims(world).slice(before).filter(({ glance }) => glance !== true)
         assert.deepStrictEqual(asked.map(({ limit }) => limit), [...limits], `${count} jobs`)
       }
+    }))
+
+  it.effect("who is told that there may be more asks again at once, and more and more rarely where that does not help", () =>
+    Effect.gen(function*() {
+      const told: Array<boolean> = []
+      let more = 0
+      const world = yield* make({
+        store: (store) => ({
+          ...store,
+          claim: (request) =>
+            Effect.suspend(() => {
+              if (told.length >= more) {
+                return store.claim(request)
+              }
+              told.push(request.glance === true)
+              request.onMore?.()
+              return Effect.succeed([])
+            })
+        })
+      })
+      yield* world.start({ noop: () => undefined }, { poll: Duration.minutes(1) })
+      yield* pass(100)
+      const run = Effect.fnUntraced(function*(times: number, ms: number) {
+        told.length = 0
+        more = times
+        const id = yield* world.submit("noop")
+        yield* pass(ms, 1)
+        return [told.length, (yield* world.job(id)).state] as const
+      })
+      assert.deepStrictEqual(yield* run(1, 1), [1, "completed"])
+      assert.deepStrictEqual(told, [false])
+      assert.deepStrictEqual(yield* run(4, 100), [4, "completed"])
+      // Somebody may lock a job for minutes. After the first two a look is enough.
+      const [asked] = yield* run(Infinity, 5_000)
+      assert.isAtMost(asked, 14)
+      assert.deepStrictEqual(told.slice(0, 3), [false, false, true])
+      more = 0
+      yield* pass(9_000, 50)
+      assert.strictEqual((yield* world.store.counts).byState.pending, 0)
     }))
 
   it.effect("a full worker asks for nothing, and takes no more than it has slots for", () =>

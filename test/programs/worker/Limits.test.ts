@@ -1,10 +1,11 @@
 /** What a worker does about queues that are paused or have a limit. */
 import { assert, describe, it } from "@effect/vitest"
 import { Duration, Effect } from "effect"
-import { Queue } from "../../../src/domain/Job.ts"
+import { JobType, Queue } from "../../../src/domain/Job.ts"
 import type { JobId } from "../../../src/domain/JobId.ts"
 import type { ClaimRequest, JobStore } from "../../../src/ports/JobStore.ts"
 import type { HandlerJob } from "../../../src/programs/worker/HandlerApi.ts"
+import * as Jobs from "../../support/Jobs.ts"
 import { make, pass, settle, type World } from "../../support/WorkerWorld.ts"
 
 const limited = Queue.make("limited")
@@ -40,6 +41,14 @@ const submit = (world: World, queue: Queue, count: number, change: { readonly pr
     Array.from({ length: count }),
     () => world.submit("work", { queue, payload: JSON.stringify(queue), ...change })
   )
+
+/** All of them told by one wake. */
+const together = Effect.fnUntraced(function*(world: World, queue: Queue, count: number) {
+  const jobs = yield* Jobs.jobs(count, { type: JobType.make("work"), queue, payload: JSON.stringify(queue) })
+  yield* world.store.submit(jobs, { atomic: false })
+  yield* world.transport.wake([{ _tag: "Ready" }])
+  return jobs.map(({ id }) => id)
+})
 
 /** A millisecond apart, so that which is first does not depend on ids. */
 const apart = (world: World, queue: Queue, count: number, priority = 0) =>
@@ -225,6 +234,50 @@ describe("queues with a limit", () => {
       yield* pass(10_000)
       assert.strictEqual(count(yield* states(world, ids), "completed"), 40)
       assert.strictEqual(seen.most(limited), 1)
+    }))
+
+  it.effect("a job that ends while the next one of its queue is claimed leaves its place to a third", () =>
+    Effect.gen(function*() {
+      let slow = 0
+      const world = yield* make({
+        store: (store) => ({ ...store, claim: (request) => Effect.delay(store.claim(request), slow) })
+      })
+      yield* world.queues.put(limited, { concurrency: 2 })
+      const ends: Array<() => void> = []
+      // Nothing is found by looking: what is claimed was told.
+      yield* world.start({ work: () => new Promise<void>((resolve) => ends.push(resolve)) }, {
+        slots: 8,
+        poll: Duration.minutes(10)
+      })
+      yield* pass(100)
+      yield* submit(world, limited, 1)
+      yield* pass(100, 10)
+      assert.lengthOf(ends, 1)
+      slow = 200
+      const ids = yield* together(world, limited, 2)
+      yield* pass(100, 10)
+      ends[0]!()
+      yield* pass(1_000, 10)
+      assert.deepStrictEqual(yield* states(world, ids), ["running", "running"])
+      ends.forEach((end) => end())
+      yield* settle
+    }))
+
+  it.effect("a job whose claim is over before its handler has begun leaves its place in the limit at once", () =>
+    Effect.gen(function*() {
+      const world = yield* make()
+      yield* world.queues.put(limited, { concurrency: 1 })
+      let runs = 0
+      yield* world.start({
+        work: () => {
+          runs += 1
+          throw Object.assign(new Error("the claim is not current"), { code: "DM001" })
+        }
+      }, { slots: 8, poll: Duration.minutes(10) })
+      yield* pass(100)
+      yield* together(world, limited, 3)
+      yield* pass(300, 10)
+      assert.strictEqual(runs, 3)
     }))
 
   it.effect("a handler that runs on after its interruption keeps its place in the limit", () =>

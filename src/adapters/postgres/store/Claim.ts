@@ -4,7 +4,7 @@
  * Entries of the ready index that are dead but not yet cleaned would be walked again by each claim, for as long as
  * somebody's old snapshot keeps them. So while claims come back full, the next begins just below where the last one
  * did. What commits late, or has a higher priority, is found by a walk from the start, at least once a second and
- * after each claim that was not full.
+ * after each claim that was not full, which says so. Who may take what others may not begins at no start of theirs.
  *
  * While they do not come back full, what is ready is few as a rule, and a shorter statement takes it as a whole or not
  * at all.
@@ -33,6 +33,8 @@ const startMax = 64
 interface Start {
   readonly rank: string
   readonly walkedNanos: bigint
+  /** From how many losses on what is below was passed over without a look. */
+  readonly losses: number
 }
 
 /** A claim that outlived its lease would run jobs that are lost already. */
@@ -50,6 +52,10 @@ const limited = ({ rooms = [] }: ClaimRequest) => rooms.length === 0 ? null : te
 /** What the column can hold. */
 const lossesMax = 32_768
 
+/** The losses from which a job is not to be taken. */
+const lossesOf = ({ freeSlots, lossesBelow = lossesMax }: ClaimRequest): number =>
+  freeSlots > 0 ? lossesBelow : suspectLosses
+
 const parameters = (request: ClaimRequest): ReadonlyArray<unknown> => [
   request.lease,
   request.leaseMs,
@@ -58,8 +64,15 @@ const parameters = (request: ClaimRequest): ReadonlyArray<unknown> => [
   request.queues === undefined ? null : texts(request.queues),
   request.limit,
   long(request.bytes),
-  request.freeSlots > 0 ? request.lossesBelow ?? lossesMax : suspectLosses
+  lossesOf(request)
 ]
+
+/** Rows of a claim in order: the first says whether there may be more, where the statement does. */
+type InOrderRow = Sql.RankedRow & Partial<Sql.RoomedRow>
+
+/** Without the row that is there where nothing was taken. */
+const taken = <Row extends Sql.RankedRow>(rows: ReadonlyArray<Row>): ReadonlyArray<Row> =>
+  rows.filter((row) => row.id !== null)
 
 /** The statement of a claim in order, and its parameters. */
 const inOrder = (request: ClaimRequest, start: string, rooms: ReadonlyArray<Sql.RoomRow>) =>
@@ -81,9 +94,9 @@ export const make = (db: Database["Service"]): Pick<JobStore["Service"], "claim"
   const several = new Set<string>()
   const shorter = { one: Sql.claimAll(false), several: Sql.claimAll(true) }
 
-  const remember = (routes: string, first: { readonly rank: number }, walkedNanos: bigint) => {
+  const remember = (routes: string, first: { readonly rank: number }, walkedNanos: bigint, losses: number) => {
     if (starts.size >= startMax) starts.clear()
-    starts.set(routes, { rank: String(first.rank - graceMs), walkedNanos })
+    starts.set(routes, { rank: String(first.rank - graceMs), walkedNanos, losses })
   }
 
   /** Whether there is anything to claim, or what looks like it. */
@@ -107,15 +120,16 @@ export const make = (db: Database["Service"]): Pick<JobStore["Service"], "claim"
       { deadlineMs: yield* leftMs(request, begunNanos) }
     ).pipe(orUnavailable("claim"))
     if (rows[0]?.whole === true) {
-      return rows.filter((row) => row.id !== null).sort((a, b) => a.rank - b.rank || (a.id < b.id ? -1 : 1))
+      return taken(rows).toSorted((a, b) => a.rank - b.rank || (a.id < b.id ? -1 : 1))
     }
-    if (rows[0]?.several === true && !several.has(routes)) {
+    const learnt = rows[0]?.several === true && !several.has(routes)
+    if (learnt) {
       if (several.size >= startMax) several.clear()
       several.add(routes)
-    } else {
-      if (refusals.size >= startMax) refusals.clear()
-      refusals.set(routes, begunNanos)
     }
+    if (refusals.size >= startMax) refusals.clear()
+    // One that did not know of several routes is no reason not to try the other form.
+    refusals.set(routes, learnt ? begunNanos - fullWalkEveryNanos : begunNanos)
     return null
   })
 
@@ -124,7 +138,7 @@ export const make = (db: Database["Service"]): Pick<JobStore["Service"], "claim"
       Effect.gen(function*() {
         yield* session.query(Sql.nameLock, [request.worker])
         const rooms = yield* session.query<Sql.RoomRow>(Sql.roomsOf, [request.worker])
-        return yield* session.query<Sql.RankedRow>(...inOrder(request, rankMin, rooms))
+        return taken(yield* session.query<InOrderRow>(...inOrder(request, rankMin, rooms)))
       }), { deadlineMs }).pipe(
         // Claims of one name wait for each other for a moment only, unless a process froze in the middle of one.
         Effect.retry({ times: 4, while: ({ kind }) => kind === "locked" || kind === "deadlock" })
@@ -147,24 +161,34 @@ export const make = (db: Database["Service"]): Pick<JobStore["Service"], "claim"
     if (!walks && known === undefined && request.limit <= few) {
       const rows = yield* all(request, routes, begunNanos)
       if (rows !== null) {
-        if (rows.length >= request.limit) remember(routes, rows[0]!, begunNanos)
+        if (rows.length >= request.limit) remember(routes, rows[0]!, begunNanos, lossesOf(request))
         return rows.map(toClaimedJob)
       }
     }
     const nanos = yield* Clock.monotonicTimeNanos
-    const start = known !== undefined && nanos - known.walkedNanos < fullWalkEveryNanos ? known : null
-    const rows = yield* db.query<Sql.RankedRow>(
+    const start = known !== undefined && nanos - known.walkedNanos < fullWalkEveryNanos &&
+        known.losses >= lossesOf(request)
+      ? known
+      : null
+    const answer = yield* db.query<InOrderRow>(
       laneFor(request.limit),
       ...inOrder(request, start?.rank ?? rankMin, rooms),
       { deadlineMs: yield* leftMs(request, begunNanos) }
     ).pipe(orUnavailable("claim"))
+    const rows = taken(answer)
     const [first] = rows
+    const full = first !== undefined && rows.length >= request.limit
     if (!walks) {
-      if (first !== undefined && rows.length >= request.limit) {
-        remember(routes, first, start?.walkedNanos ?? nanos)
+      if (full) {
+        remember(routes, first, start?.walkedNanos ?? nanos, lossesOf(request))
       } else {
         starts.delete(routes)
       }
+    }
+    // Of several routes there was more than that, unless others were at it: so it is to be counted anew.
+    const passed = !full && !walks && several.has(routes) && (request.limit > few || refusals.delete(routes))
+    if (!full && (start !== null || passed || answer[0]?.more === true)) {
+      request.onMore?.()
     }
     return rows.map(toClaimedJob)
   })
@@ -183,8 +207,8 @@ export const make = (db: Database["Service"]): Pick<JobStore["Service"], "claim"
         uuids(request.ids),
         limited(request)
       ], { deadlineMs: deadlineMs(request) })
-      const taken = new Set(rows.map((row) => row.id))
-      const rest = request.ids.filter((id) => !taken.has(id))
+      const claimed = new Set(rows.map((row) => row.id))
+      const rest = request.ids.filter((id) => !claimed.has(id))
       // The claim stands whatever becomes of this look; an id it does not answer for is found by the scan of what waits.
       const others: ReadonlyArray<Sql.LeftRow> = rest.length === 0
         ? []

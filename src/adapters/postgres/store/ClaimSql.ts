@@ -143,9 +143,20 @@ export interface RankedRow extends ClaimedRow {
   readonly rank: number
 }
 
+export interface RoomedRow extends RankedRow {
+  /** Of the head of several routes some were others' when they were to be locked: there may be more behind it. */
+  readonly more: boolean
+}
+
 const taken = `SELECT ${claimedColumns}, e.rank::float8 AS rank
   FROM u j JOIN e ON e.id = j.id JOIN r ON r.id = j.route CROSS JOIN ${bodyOf("j")}
   ORDER BY e.rank, e.id`
+
+// The one row that there always is has no `id` where nothing was taken. `claim` is told by `claimAll`, and does without.
+const takenWithRooms = `SELECT m.more, f.*
+  FROM (SELECT n.h >= $6::int AND (SELECT count(*) FROM c) < n.h AS more FROM (SELECT count(*) AS h FROM h) n) m
+  LEFT JOIN (${taken}) f ON true
+  ORDER BY f.rank, f.id`
 
 export interface GlancedRow {
   readonly ready: boolean
@@ -166,7 +177,7 @@ export const glance = `SELECT EXISTS (
 
 export const claim = `WITH ${routes}, ${byRank}, ${taking} ${taken}`
 
-export const claimWithRooms = `WITH ${routesWithRooms}, ${byRankWithRooms}, ${taking} ${taken}`
+export const claimWithRooms = `WITH ${routesWithRooms}, ${byRankWithRooms}, ${taking} ${takenWithRooms}`
 
 export interface AllRow extends ClaimedRow {
   /** Whether all that was found was taken; if not, none of it. */
