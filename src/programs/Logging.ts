@@ -58,7 +58,11 @@ interface Event {
 }
 
 const eventOf = (options: Logger.Options<unknown>): Event => {
-  const parts = (Array.isArray(options.message) ? options.message : [options.message]).map(partOf)
+  const given: ReadonlyArray<unknown> = Array.isArray(options.message) ? options.message : [options.message]
+  const [said, error, ...others] = given
+  // An error behind a message is its cause; alone it is the message.
+  const isBehind = error instanceof Error && others.length === 0 && options.cause.reasons.length === 0
+  const parts = (isBehind ? [said] : given).map(partOf)
   const annotations = options.fiber.getRef(References.CurrentLogAnnotations)
   const rest: Record<string, unknown> = {}
   for (const [name, value] of Object.entries(annotations)) {
@@ -66,6 +70,8 @@ const eventOf = (options: Logger.Options<unknown>): Event => {
   }
   if (options.cause.reasons.length > 0) {
     rest["cause"] = causeText(options.cause)
+  } else if (isBehind) {
+    rest["cause"] = errorText(error)
   }
   return { message: parts.map(String).join(" "), rest }
 }

@@ -32,3 +32,18 @@ for (const format of ["pretty", "json"] as const) {
       }
     }))
 }
+
+it.effect("an error that comes with a message is its cause, and not the end of its sentence", () =>
+  Effect.gen(function*() {
+    const log = Effect.logWarning("reap: round failed, trying again", new Error("the store did not answer"))
+    assert.include(JSON.parse(yield* written("json", log)), {
+      message: "reap: round failed, trying again",
+      cause: "the store did not answer"
+    })
+    assert.match(
+      yield* written("pretty", log),
+      /WARN {2}reap: round failed, trying again cause=the store did not answer$/m
+    )
+    // Alone it is what there is to say.
+    assert.include(JSON.parse(yield* written("json", Effect.logError(new Error("broken")))), { message: "broken" })
+  }))
