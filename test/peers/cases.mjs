@@ -15,8 +15,8 @@ const quick = (system) => system.startsWith("deadman") || system === "bullmq"
  */
 const each = (mode, options, systems = all) => systems.map((system) => ({ system, mode, options: options(system) }))
 
-export const groupsOf = ({ idleSeconds, only, rounds, scale, seconds, without }) => {
-  const scaled = (jobs) => Math.max(200, Math.round(jobs * scale))
+export const groupsOf = ({ idleSeconds, only, rounds, seconds, size, without }) => {
+  const scaled = (jobs) => Math.max(200, Math.round(jobs * size))
   const shown = (jobs) => scaled(jobs).toLocaleString("en-GB")
   const jobs = (count) => `jobs=${scaled(count)}`
   const group = (suite, title, scenario, all, more = {}) => {
@@ -25,6 +25,8 @@ export const groupsOf = ({ idleSeconds, only, rounds, scale, seconds, without })
   }
   const pickUp = (suite, title, rows, more = {}) =>
     group(suite, title, "pick-up", rows, { ratios: ["p50 ms", "p99 ms"], ...more })
+  // Each of its runs waits until the last one's workers have left their group.
+  const scale = { rounds: Math.ceil(rounds * 2 / 3) }
   const paced = (rate, ...more) => [`rate=${rate}`, `seconds=${seconds}`, ...more]
 
   return [
@@ -49,7 +51,7 @@ export const groupsOf = ({ idleSeconds, only, rounds, scale, seconds, without })
       "drain",
       each("default", (system) =>
         // It takes one job every two seconds.
-        system === "pg-boss" ? ["jobs=1000", "cap=8"] : [jobs({ deadman: 100_000, river: 4_000 }[system] ?? 15_000)])
+        system === "pg-boss" ? ["jobs=1000", "cap=6"] : [jobs({ deadman: 100_000, bullmq: 15_000 }[system] ?? 5_000)])
     ),
     group(
       "drain-2",
@@ -69,13 +71,15 @@ export const groupsOf = ({ idleSeconds, only, rounds, scale, seconds, without })
       "scale",
       "Scale profile: single submits, 64 concurrent",
       "submit",
-      each("default", () => [jobs(40_000)], scaleProfile)
+      each("default", () => [jobs(40_000)], scaleProfile),
+      scale
     ),
     group(
       "scale",
       `Scale profile: drain of a full topic of ${shown(60_000)}, from the first job; BullMQ tuned`,
       "drain",
-      each("tuned", () => [jobs(60_000), "from=first"], ["deadman-scale", "bullmq", "deadman"])
+      each("tuned", () => [jobs(60_000), "from=first"], ["deadman-scale", "bullmq", "deadman"]),
+      scale
     ),
     group(
       "scale",
@@ -85,9 +89,10 @@ export const groupsOf = ({ idleSeconds, only, rounds, scale, seconds, without })
         "tuned",
         (system) => [jobs(system === "bullmq-postgres" ? 3_000 : 25_000)],
         ["deadman-scale", "bullmq-postgres", "bullmq", "deadman"]
-      )
+      ),
+      scale
     ),
-    pickUp("scale", "Scale profile: pick-up at 50/s", each("default", () => paced(50), scaleProfile)),
+    pickUp("scale", "Scale profile: pick-up at 50/s", each("default", () => paced(50), scaleProfile), scale),
     group("idle", "Idle", "idle", each("default", () => [`seconds=${idleSeconds}`], forNode), {
       rounds: Math.min(rounds, 2)
     })

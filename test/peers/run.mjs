@@ -28,18 +28,18 @@ const { values } = parseArgs({
     only: { type: "string", default: "submit,drain,drain-default,pick-up,idle,scale" },
     scale: { type: "string", default: "1" },
     seconds: { type: "string", default: "6" },
-    "idle-seconds": { type: "string", default: "20" },
+    "idle-seconds": { type: "string", default: "15" },
     own: { type: "string", default: "http,drain,backlog,horizon,recovery" },
     write: { type: "boolean", default: false }
   }
 })
-const scale = Number(values.scale)
+const size = Number(values.scale)
 const asked = {
   idleSeconds: values["idle-seconds"],
   only: values.only.split(","),
   rounds: Number(values.rounds),
-  scale,
   seconds: values.seconds,
+  size,
   without: []
 }
 const pathOf = (relative) => fileURLToPath(new URL(relative, import.meta.url))
@@ -120,7 +120,7 @@ const measureAll = Effect.fnUntraced(function*(groups, env) {
 
 /** Deadman against itself: what needs no peer. */
 const measureOwn = ({ PEERS_DATABASE_URL }) => {
-  const scaled = (count) => Math.max(200, Math.round(count * scale))
+  const scaled = (count) => Math.max(200, Math.round(count * size))
   const options = {
     suites: values.own,
     rounds: 1,
@@ -144,7 +144,8 @@ const circumstances = (river) =>
   }, ${Math.round(totalmem() / 2 ** 30)} GiB; pg-boss ${versionOf("pg-boss")}, graphile-worker ${
     versionOf("graphile-worker")
   }, BullMQ ${versionOf("bullmq")} on Redis with appendfsync everysec, or on Postgres${river}; ` +
-  `${asked.rounds} rounds in turn, medians (least–greatest), ratios within a round; ` +
+  `${asked.rounds} rounds in turn (fewer of the scale profile and of idle), medians (least–greatest), ratios within ` +
+  `a round; ` +
   `load average at the end ${loadavg()[0].toFixed(1)}.`
 
 const write = (text) => {

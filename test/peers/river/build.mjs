@@ -12,6 +12,8 @@ const module = readFileSync(new URL("./go.mod", import.meta.url), "utf8")
 export const version = /riverqueue\/river v(\S+)/.exec(module)[1]
 const needed = /^go (\d+\.\d+)/m.exec(module)[1]
 
+const gist = (said) => said.replaceAll(/^go: downloading .*$/gm, "").trim().replaceAll(/\s+/g, " ").slice(0, 300)
+
 const run = (go, to) =>
   new Promise((resolve) => {
     // Neither a workspace around the clone, nor who owns it, nor a C compiler is to matter.
@@ -20,8 +22,9 @@ const run = (go, to) =>
     execFile(go, ["build", "-buildvcs=false", "-o", to, "."], options, (error, _out, said) => {
       if (error === null) resolve({ isBuilt: true })
       else if (error.code === "ENOENT") resolve({ isBuilt: false })
-      else if (error.killed) resolve({ isBuilt: false, why: `more than ${minutes} minutes; what it compiled is kept` })
-      else resolve({ isBuilt: false, why: said.trim().replaceAll(/\s+/g, " ").slice(0, 300) })
+      else if (error.killed) {
+        resolve({ isBuilt: false, why: `It took more than ${minutes} minutes; what it compiled is kept.` })
+      } else resolve({ isBuilt: false, why: `It said: ${gist(said)}` })
     })
   })
 
@@ -35,7 +38,5 @@ export const build = async (to) => {
   }
   return failed.length === 0
     ? `River is left out: there is no Go on PATH or in /usr/local/go. Install Go ${needed} or later (go.dev/dl) to have it.`
-    : `River is left out: \`go build\` in test/peers/river needs Go ${needed} or later and its modules. It said: ${
-      failed[0]
-    }`
+    : `River is left out: \`go build\` in test/peers/river needs Go ${needed} or later and its modules. ${failed[0]}`
 }

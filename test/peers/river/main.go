@@ -1,7 +1,7 @@
 // River as test/peers measures it beside Deadman. `river migrate` makes its tables; `river submit MODE WIDTH` and
-// `river work MODE WIDTH` are the two processes of a run. They do what measure.mjs tells them, a line of JSON on standard
-// input each, and answer on standard output: when a run begins, when it ends and what it used is decided there, as
-// for the peers that are written for Node.
+// `river work MODE WIDTH` are the two processes of a run. They do what measure.mjs tells them, a line of JSON on
+// standard input each, and answer on standard output: when a run begins, when it ends and what it used is decided
+// there, as for the peers that are written for Node.
 package main
 
 import (
@@ -99,15 +99,18 @@ func connect(ctx context.Context, conns int) *pgxpool.Pool {
 	return pool
 }
 
-// settings are River's defaults, or those of its own `river bench`. The cooldown also says how often a submitter
-// sends a NOTIFY.
+// settings are River's defaults, or the best that were found for a drain (`tuned`: those of its own `river bench`) or
+// for pick-up (`latency`), without a timer per job. The cooldown also says how often a submitter sends a NOTIFY.
 func settings(mode string) *river.Config {
 	config := &river.Config{
 		Schema: schema,
 		Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError})),
 	}
-	if mode == "tuned" {
-		config.FetchCooldown, config.FetchPollInterval = 2*time.Millisecond, 20*time.Millisecond
+	switch mode {
+	case "tuned":
+		config.FetchCooldown, config.FetchPollInterval, config.JobTimeout = 2*time.Millisecond, 20*time.Millisecond, -1
+	case "latency":
+		config.FetchCooldown, config.FetchPollInterval, config.JobTimeout = 1*time.Millisecond, 5*time.Millisecond, -1
 	}
 	return config
 }
@@ -197,9 +200,10 @@ type worker struct {
 
 func newWorker(ctx context.Context, mode string) *worker {
 	w := &worker{waits: []float64{}}
+	// River has no default for its workers: its documentation begins with 100.
 	config, conns, width := settings(mode), 0, 100
-	if mode == "tuned" {
-		conns, width = 25, 2000
+	if mode != "default" {
+		conns, width = 25, 1000
 	}
 	config.Queues = map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: width}}
 	config.Workers = river.NewWorkers()

@@ -11,7 +11,7 @@ export const reset = async () => {
 }
 
 export const program = (role, { mode, width = 0 }) =>
-  spawn(binary, [role, mode === "default" ? mode : "tuned", String(width)], { stdio: ["pipe", "pipe", "inherit"] })
+  spawn(binary, [role, mode === "notified" ? "latency" : mode, String(width)], { stdio: ["pipe", "pipe", "inherit"] })
 
 const unfinished = "SELECT count(*) AS n FROM river.river_job WHERE state IN ('available', 'running', 'retryable')"
 export const remaining = async () => Number((await sql(unfinished))[0].n)
