@@ -5,7 +5,7 @@ import { TestClock } from "effect/testing"
 import * as DelayedJobsMemory from "../../../src/adapters/memory/DelayedJobsMemory.ts"
 import * as TransportMemory from "../../../src/adapters/memory/TransportMemory.ts"
 import { DelayedJobs, DelayedJobsUnavailable } from "../../../src/ports/DelayedJobs.ts"
-import { JobStore } from "../../../src/ports/JobStore.ts"
+import { JobStore, JobStoreUnavailable } from "../../../src/ports/JobStore.ts"
 import * as Promoter from "../../../src/programs/keeper/Promoter.ts"
 import * as Loops from "../../../src/programs/process/Loops.ts"
 import * as Stage from "./Stage.ts"
@@ -70,6 +70,22 @@ it.effect("while the index is away the scan is the punctual one, and no round fa
     yield* waiting([700])
     assert.strictEqual(yield* indexed, Infinity)
     assert.strictEqual(yield* beside, 700)
+  })))
+
+it.effect("what is due stays in the index until it was promoted", () =>
+  provided(Effect.gen(function*() {
+    const store = yield* JobStore
+    const away = Effect.fail(new JobStoreUnavailable({ operation: "promoteIds", cause: "away" }))
+    const { indexed } = yield* Promoter.make.pipe(
+      Effect.provideService(JobStore, { ...store, promoteIds: () => away })
+    )
+    const { ids } = yield* waiting([1_000])
+    yield* indexed
+    assert.deepStrictEqual(yield* indexedIds, ids)
+    yield* TestClock.adjust("1 second")
+    assert.strictEqual((yield* Effect.flip(indexed))._tag, "JobStoreUnavailable")
+    assert.deepStrictEqual(yield* indexedIds, ids)
+    assert.lengthOf((yield* store.promoteIds(ids)).jobs, 1)
   })))
 
 /** A store that takes 100 ms for whatever it is asked. */

@@ -152,6 +152,22 @@ it.live("an attempt past its timeout is ended by a process that did not grant it
     assert.deepStrictEqual(beat.held, [lease])
   }).pipe(Effect.scoped))
 
+it.live("a job that has ended at another process is not timed out at this one, which remembers it", () =>
+  Effect.gen(function*() {
+    const { process, request, submit } = yield* World.make
+    const [granting, other] = [yield* process, yield* process]
+    const id = yield* submit({ timeoutMs: 700 })
+    yield* submit()
+    const claims = yield* granting.claim(request({ leaseMs: 1_000 }))
+    const { lease } = claims
+    yield* other.settle([{ claim: World.claimOf(claims, id), outcome: { _tag: "Completed", result: null } }])
+    const fromMs = yield* Clock.currentTimeMillis
+    while ((yield* Clock.currentTimeMillis) - fromMs < 2_300) {
+      assert.deepStrictEqual(yield* granting.heartbeat("py", [lease]), { ...nothing, held: [lease] })
+      yield* Effect.sleep("100 millis")
+    }
+  }).pipe(Effect.scoped))
+
 it.live("many heartbeats at once are few calls", () =>
   Effect.gen(function*() {
     const { calls, process, request, submit } = yield* World.make

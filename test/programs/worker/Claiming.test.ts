@@ -430,6 +430,23 @@ describe("ClaimLoop", () => {
       assert.deepStrictEqual((yield* world.delayed.due(nowMs + 61_000, 10)).ids, [id])
     }))
 
+  it.effect("a drain hands back a claim that is never answered", () =>
+    Effect.gen(function*() {
+      const world = yield* make({
+        store: (store) => ({ ...store, claim: (request) => Effect.andThen(store.claim(request), Effect.never) })
+      })
+      const id = yield* world.submit("work")
+      const pool = yield* world.start({ work: () => undefined }, { drain: Duration.seconds(1) })
+      yield* pass(300)
+      assert.strictEqual((yield* world.job(id)).state, "running")
+      const stopping = yield* Effect.forkChild(pool.stop)
+      yield* pass(4_000)
+      assert.isDefined(stopping.pollUnsafe())
+      const job = yield* world.job(id)
+      assert.strictEqual(job.state, "pending")
+      assert.strictEqual(job.events.length + job.attempts + job.leaseLosses, 0)
+    }))
+
   it.effect("a drain hands back a claim that is answered only then", () =>
     Effect.gen(function*() {
       const world = yield* make({

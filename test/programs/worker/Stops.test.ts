@@ -1,8 +1,11 @@
 /** Timeouts, runaways, and what handlers may do to a worker. */
 import { assert, describe, it } from "@effect/vitest"
 import { Duration, Effect, Fiber, Logger } from "effect"
+import { JobType } from "../../../src/domain/Job.ts"
 import type { Handler } from "../../../src/programs/worker/HandlerApi.ts"
 import * as Reports from "../../../src/programs/worker/Reports.ts"
+import { roomMax } from "../../../src/programs/worker/Room.ts"
+import * as Jobs from "../../support/Jobs.ts"
 import { make, pass } from "../../support/WorkerWorld.ts"
 
 describe("Slots", () => {
@@ -199,6 +202,45 @@ describe("Slots", () => {
       for (const job of jobs.filter(({ state }) => state === "pending")) {
         assert.strictEqual(job.attempts + job.leaseLosses + job.events.length, 0)
       }
+    }))
+
+  it.effect("however quick runs were, no more is claimed ahead than two claims bring", () =>
+    Effect.gen(function*() {
+      const world = yield* make()
+      const mode = { ms: 0 }
+      yield* Effect.forEach(Array.from({ length: 40 }), () => world.submit("work"))
+      yield* world.start({ work: () => mode.ms === 0 ? undefined : Effect.sleep(mode.ms) }, { slots: 4 })
+      yield* pass(500)
+      mode.ms = 600_000
+      const jobs = yield* Jobs.jobs(6_000, { type: JobType.make("work") })
+      yield* world.store.submit(jobs, { atomic: false })
+      yield* world.transport.publish(jobs)
+      let most = 0
+      for (let turn = 0; turn < 40; turn++) {
+        yield* pass(1, 1)
+        most = Math.max(most, (yield* world.store.counts).byState.running)
+      }
+      assert.isAbove(most, 1_000)
+      assert.isAtMost(most, roomMax + 4)
+    }), 180_000)
+
+  it.effect("a claim that is lost while a handler is late to end after its timeout records nothing", () =>
+    Effect.gen(function*() {
+      const world = yield* make()
+      const ends: Array<() => void> = []
+      const id = yield* world.submit("late", { timeoutMs: 1_000 })
+      yield* world.start({ late: () => new Promise<void>((resolve) => ends.push(resolve)) })
+      // Interrupted a moment ago, and not yet a runaway.
+      yield* pass(1_300)
+      const cancelled = yield* world.store.cancel(id)
+      assert(cancelled._tag === "Cancelled" && cancelled.cutOff !== null)
+      yield* world.transport.wake([{ _tag: "Revoked", id, ...cancelled.cutOff }])
+      yield* pass(100)
+      ends.forEach((end) => end())
+      yield* pass(1_000)
+      assert.lengthOf(ends, 1)
+      assert.lengthOf(world.calls.filter(({ operation }) => operation === "settle"), 0)
+      assert.include(yield* world.job(id), { state: "dead", reason: "cancelled", staleWrites: 0 })
     }))
 
   it.effect("handlers that never wait do not keep the heartbeat from its turn", () =>
