@@ -5,7 +5,7 @@
  * that does not read its answers is not read from either.
  */
 import * as NodeHttpServerRequest from "@effect/platform-node/NodeHttpServerRequest"
-import { Effect, Stream } from "effect"
+import { Effect, Semaphore, Stream } from "effect"
 import { type HttpServerRequest, HttpServerResponse } from "effect/http"
 import type { IncomingMessage } from "node:http"
 import { batchJobsMax, batchMaxBytes } from "../../domain/Job.ts"
@@ -19,6 +19,8 @@ import * as Reply from "./Reply.ts"
 import * as SubmitBody from "./SubmitBody.ts"
 
 const linesInFlight = 128
+/** Of one request, answered or not, as long as its answers are not read: beyond that nothing more of it is read either. */
+const linesBytesMax = 4 * 1_048_576
 
 export const nodeRequestOf = (request: HttpServerRequest.HttpServerRequest): IncomingMessage =>
   NodeHttpServerRequest.toIncomingMessage(request) as IncomingMessage
@@ -148,11 +150,21 @@ const isBlank = (line: Line): boolean => line.bytes !== null && line.bytes.toStr
 
 const submitLines = Effect.fnUntraced(function*(request: HttpServerRequest.HttpServerRequest) {
   const submitter = yield* Submitter
+  const room = yield* Semaphore.make(linesBytesMax)
+  const weigh = ({ bytes }: Line) => Math.min(bytes?.length ?? 0, linesBytesMax)
   const answers = request.stream.pipe(
     Stream.mapAccum((): Lines => begin(1), cut, { onHalt: (state) => [lineOf(state)] }),
     Stream.filter((line) => !isBlank(line)),
     Stream.takeUntil((line) => line.number > ndjsonLinesMax),
-    Stream.mapEffect((line) => submitLine(submitter, line), { concurrency: linesInFlight, unordered: true })
+    Stream.mapEffect(
+      (line) =>
+        Effect.map(
+          Effect.andThen(room.take(weigh(line)), submitLine(submitter, line)),
+          (text) => ({ text, weight: weigh(line) })
+        ),
+      { concurrency: linesInFlight, unordered: true }
+    ),
+    Stream.mapEffect(({ text, weight }) => Effect.as(room.release(weight), text))
   )
   // The first, empty chunk sends the status before the first line is known.
   return HttpServerResponse.stream(Stream.concat(Stream.succeed(new Uint8Array(0)), answers), {
