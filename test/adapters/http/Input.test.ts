@@ -355,6 +355,9 @@ for (const [store, layer] of Subject.both) {
         const over = yield* post({ type: "t", payload: `${mib}y` })
         assert.strictEqual(over.status, 413)
         assert.strictEqual(over.body.error.field, "payload")
+        // By its bytes, not by its letters.
+        const wide = yield* post({ type: "t", payload: "é".repeat(524_288) })
+        assert.deepStrictEqual([wide.status, wide.body.error.field], [413, "payload"])
         const large = yield* post({ type: "t", payload: "x".repeat(3_000_000) })
         assert.strictEqual(large.body.error.code, "too_large")
         const chunk = "x".repeat(100_000)
