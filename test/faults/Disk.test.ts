@@ -2,7 +2,7 @@
 import { assert, it } from "@effect/vitest"
 import { Effect } from "effect"
 import * as Processes from "../support/Processes.ts"
-import { layer, Stage } from "./Stage.ts"
+import { layer, sink, Stage } from "./Stage.ts"
 
 /** Each that is written to: what fails first on a full disk is anybody's guess. */
 const tables = ["body", "effect", "job", "journal", "key", "lease", "session", "tally"]
@@ -22,20 +22,24 @@ it.layer(layer(), { excludeTestServices: true, timeout: "2 minutes" })("fault ca
         const { api, program } = yield* shared
         const one = yield* worker("a", { DEADMAN_WORKER_THREADS: "8" })
         yield* rows(noSpace)
-        // Some end while nothing can be written, and some would go on for longer than that.
-        const ids = yield* submit(
-          api,
-          [1_500, 1_500, 8_000, 8_000].map((payload) => ({ type: "sleep", payload, max_attempts: 1 }))
-        )
-        const effects = yield* submit(api, [1, 2].map((n) => ({ type: "side-effect", payload: n, max_attempts: 1 })), {
-          run_at_ms: Date.now() + 2_500
-        })
+        // Some end while nothing can be written, some would go on for longer than that, and some become due.
+        const held = yield* sink
+        held.mode = "hang"
+        const call = { type: "http", payload: { url: held.url } }
+        const long = { type: "sleep", payload: 8_000 }
+        const ids = yield* submit(api, [call, call, long, long], { max_attempts: 1 })
         yield* running(ids)
+        const dueMs = Date.now() + 5_000
+        const effects = yield* submit(api, [1, 2].map((n) => ({ type: "side-effect", payload: n, max_attempts: 1 })), {
+          run_at_ms: dueMs
+        })
         yield* Effect.forEach(tables, (table) =>
           rows(
             `CREATE TRIGGER no_space BEFORE INSERT OR UPDATE ON deadman.${table} FOR EACH ROW
              EXECUTE FUNCTION public.no_space()`
           ))
+        held.mode = "answer"
+        held.letGo()
         const refused = [
           yield* api.send("POST", "/jobs", { type: "noop" }),
           yield* api.send("POST", "/jobs", { type: "noop" }, { "idempotency-key": "full" }),
@@ -58,6 +62,7 @@ it.layer(layer(), { excludeTestServices: true, timeout: "2 minutes" })("fault ca
             Effect.sync(() => each.output().includes("No space left on device"))
           )
         }
+        yield* Processes.eventually("the effects are due", Effect.sync(() => Date.now() > dueMs + 500))
         assert.isTrue((yield* jobs([...ids, ...effects])).every(({ state }) => state < 2))
         yield* Effect.forEach(tables, (table) => rows(`DROP TRIGGER no_space ON deadman.${table}`))
         yield* Processes.eventually(

@@ -7,7 +7,7 @@ import { PgClient } from "@effect/sql-pg"
 import { assert } from "@effect/vitest"
 import { Context, type Duration, Effect, Layer, Redacted, Scope } from "effect"
 import { SqlClient } from "effect/sql"
-import { createServer, type Server as HttpServer } from "node:http"
+import { createServer, type Server as HttpServer, type ServerResponse } from "node:http"
 import * as Arena from "../siege/Arena.ts"
 import type * as ApiClient from "../support/ApiClient.ts"
 import * as PostgresServer from "../support/PostgresServer.ts"
@@ -180,8 +180,9 @@ export interface Hit {
 export interface Sink {
   url: string
   readonly hits: Array<Hit>
-  /** What it does with a call: `slow` takes a second. */
+  /** What it does with a call: `slow` takes a second, and one that hangs waits for `letGo`. */
   mode: "answer" | "slow" | "hang" | "refuse"
+  readonly letGo: () => void
   /** The most calls that were open at once. */
   most: number
 }
@@ -202,7 +203,9 @@ export const bulk = Effect.fnUntraced(function*(api: ApiClient.ApiClient, bodies
 /** Where `http` handlers call. */
 export const sink: Effect.Effect<Sink, never, Scope.Scope> = Effect.gen(function*() {
   const hits: Array<Hit> = []
-  const state: Sink = { url: "", hits, mode: "answer", most: 0 }
+  const held: Array<ServerResponse> = []
+  const letGo = () => held.splice(0).forEach((response) => response.end("ok"))
+  const state: Sink = { url: "", hits, mode: "answer", letGo, most: 0 }
   let open = 0
   const listening = yield* Effect.acquireRelease(
     Effect.callback<HttpServer>((resume) => {
@@ -218,7 +221,9 @@ export const sink: Effect.Effect<Sink, never, Scope.Scope> = Effect.gen(function
           if (state.mode === "refuse") {
             response.statusCode = 503
           }
-          if (state.mode !== "hang") {
+          if (state.mode === "hang") {
+            held.push(response)
+          } else {
             const answer = Effect.sync(() => void response.end("ok"))
             Effect.runFork(state.mode === "slow" ? Effect.delay(answer, "1 second") : answer)
           }
