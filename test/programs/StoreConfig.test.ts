@@ -90,6 +90,7 @@ it.effect("each sslmode trusts whom psql trusts", () =>
     assert.deepStrictEqual(yield* sslOf("sslmode=verify-ca"), {})
     assert.deepStrictEqual(yield* sslOf("sslmode=verify-full"), {})
     assert.deepStrictEqual(yield* sslOf("sslmode=verify-full&sslrootcert=system"), {})
+    assert.deepStrictEqual(yield* sslOf("sslrootcert=system"), {})
     const whole = yield* sslOf(`sslmode=verify-full&sslrootcert=${ca}&sslcert=${cert}&sslkey=${key}`)
     assert.deepStrictEqual(Object.keys(Object(whole)), ["ca", "cert", "key"])
     for (
@@ -116,6 +117,11 @@ it.effect("a name and a patience of its own are heeded, and what has no effect i
       DEADMAN_DATABASE_URL: `${at}?sslmode=require&channel_binding=require&options=-c%20search_path%3Dx&pgbouncer=true`
     })
     assert.deepStrictEqual(neon?.ignored, ["channel_binding", "pgbouncer"])
+    const java = yield* profileOf({ DEADMAN_DATABASE_URL: `${at}?currentSchema=app` })
+    assert.deepStrictEqual(java?.ignored, ["currentSchema"])
+    // Where a password ended in &er=x&ed=y, these are pieces of it.
+    const unknown = yield* profileOf({ DEADMAN_DATABASE_URL: `${at}?er=x&pgbouncer=true&ed=y` })
+    assert.deepStrictEqual(unknown?.ignored, ["a parameter", "pgbouncer"])
   }))
 
 const secret = "hunter2"
@@ -123,6 +129,15 @@ const wrong: ReadonlyArray<readonly [said: RegExp, address: string]> = [
   [/must look like postgres:\/\/user:password@host/, `mysql://root:${secret}@h/d`],
   [/must look like postgres:\/\/user:password@host.*%40 for @/, `postgres://me:${secret}#x@host/name`],
   [/must look like postgres:/, `postgres:///name`],
+  // What looks like parameters is the rest of a password.
+  [/must look like postgres:/, `postgres://me:12345?${secret}@host/name`],
+  [/must look like postgres:/, `postgres://me:12345?secret=${secret}@host/name`],
+  [/must look like postgres:/, `postgres://me@host/name?password=x&${secret}`],
+  [/must look like postgres:/, `postgres://me@host/name?password=x&${secret}=y&channel_binding=require`],
+  [/must look like postgres:/, `postgres://me@host/name?password=x&hunter`],
+  [/must look like postgres:.*%23 for #/, `postgres://me@host/name?password=${secret}#b&sslmode=verify-full`],
+  [/must look like postgres:/, `postgres://me@host/name?password=${secret}#`],
+  [/must look like postgres:/, `postgres://me:${secret}@host/name#&sslmode=verify-full`],
   [/must look like postgres:/, `postgres://me:${secret}@/name`],
   [/names several hosts: give one/, `postgres://me:${secret}@a:5432,b:5432/name`],
   [/names several hosts: give one/, `postgres://me:${secret}@a,b/name`],
@@ -131,6 +146,20 @@ const wrong: ReadonlyArray<readonly [said: RegExp, address: string]> = [
   [/port that is none/, `postgres://me:${secret}@host:0/name`],
   [/port that is none/, `postgres://me:${secret}@host/name?port=70000`],
   [/connect_timeout that is none/, `postgres://me:${secret}@host/name?connect_timeout=soon`],
+  [/has host= without a value: leave it out/, `postgres://me:${secret}@host/name?host=`],
+  [/has port= without a value/, `postgres://me:${secret}@host/name?port=&port=5432`],
+  [/has sslmode= without a value/, `postgres://me:${secret}@host/name?sslmode=`],
+  [/has connect_timeout= without a value/, `postgres://me:${secret}@host/name?connect_timeout=`],
+  [
+    /sslrootcert=system with sslmode=require, which is weaker: write sslmode=verify-full/,
+    `postgres://me:${secret}@host/name?sslmode=require&sslrootcert=system`
+  ],
+  ...(["disable", "prefer", "verify-ca"] as const).map((mode) =>
+    [
+      new RegExp(`sslrootcert=system with sslmode=${mode}, which is weaker`),
+      `postgres://me:${secret}@host/name?sslrootcert=system&sslmode=${mode}`
+    ] as const
+  ),
   [/ssl=….*sslmode=verify-full/, `postgres://me:${secret}@host/name?ssl=true`],
   [/sslmode=no-verify: it is one of/, `postgres://me:${secret}@host/name?sslmode=no-verify`],
   [

@@ -69,7 +69,7 @@ export const fromSqlError = (error: SqlError.SqlError): DatabaseFailed => {
     | undefined
   const code = typeof fields?.code === "string" ? fields.code : null
   const message = (Target.reasonOf(fields) ?? error.message).slice(0, messageMax)
-  if (code !== null && /^[0-9A-Z]{5}$/.test(code)) {
+  if (code !== null && Target.isSqlState(code)) {
     return new DatabaseFailed({
       kind: code === limitExceeded && fields?.file === notifying ? "unavailable" : kindOf(code),
       code,

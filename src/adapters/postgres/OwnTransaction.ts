@@ -17,6 +17,7 @@ import { SqlClient, type SqlError } from "effect/sql"
 import type { Claim } from "../../domain/Claim.ts"
 import { CurrentJob, type HandlerJob } from "../../ports/CurrentJob.ts"
 import { ClaimNotCurrent } from "../../ports/GuardedEffects.ts"
+import { isSqlState } from "./Target.ts"
 
 /** `Already`: an earlier run of the job has done it, and the effect was not run. */
 export type Once<A> = { readonly _tag: "Fired"; readonly value: A } | { readonly _tag: "Already" }
@@ -77,7 +78,7 @@ const codeOf = (error: unknown): string | null => {
   let at: unknown = error
   for (let depth = 0; depth < 5 && typeof at === "object" && at !== null; depth++) {
     const { cause, code, reason } = at as { code?: unknown; cause?: unknown; reason?: unknown }
-    if (typeof code === "string" && /^[0-9A-Z]{5}$/.test(code)) {
+    if (typeof code === "string" && isSqlState(code)) {
       return code
     }
     at = reason ?? cause

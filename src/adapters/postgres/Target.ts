@@ -31,12 +31,12 @@ export interface Address {
   readonly files: { readonly ca: string | null; readonly cert: string | null; readonly key: string | null }
   readonly applicationName: string | null
   readonly connectMs: number | null
-  /** Parameters without effect here. */
+  /** Parameters without effect here, by name where they are known. */
   readonly ignored: ReadonlyArray<string>
 }
 
 const shape = "must look like postgres://user:password@host:5432/name, with what is special in the password escaped " +
-  "(%40 for @)"
+  "(%40 for @, %23 for #, %3F for ?, %26 for &)"
 
 const heeded = new Set([
   "host",
@@ -52,6 +52,17 @@ const heeded = new Set([
   "sslcert",
   "sslkey"
 ])
+
+/** What libpq, other drivers and ORMs know and we do not. Only these are named: any other name may be a piece of a password. */
+const others = new Set(
+  ("channel_binding client_encoding currentSchema fallback_application_name gssdelegation gssencmode gsslib hostaddr " +
+    "keepalives keepalives_count keepalives_idle keepalives_interval krbsrvname load_balance_hosts max_protocol_version " +
+    "min_protocol_version passfile replication require_auth requirepeer requiressl scram_client_key scram_server_key " +
+    "service servicefile ssl_max_protocol_version ssl_min_protocol_version sslcertmode sslcompression sslcrl sslcrldir " +
+    "sslnegotiation sslpassword sslsni target_session_attrs tcp_user_timeout " +
+    "connection_limit endpoint pgbouncer pool_timeout prepareThreshold schema socket_timeout sslaccept sslidentity " +
+    "statement_cache_size statement_timeout uselibpqcompat").split(" ")
+)
 
 /** The authorities that Node knows, which is what is trusted without a file. */
 const wellKnown = "system"
@@ -73,7 +84,8 @@ const decoded = (text: string): string | null => {
 /** What `text` says, or what is wrong with it, to be read behind the name of whatever holds it. Never its secrets. */
 export const parse = (text: string): Result.Result<Address, string> => {
   const authority = /^postgres(?:ql)?:\/\/([^/?#]*)/.exec(text)?.[1]
-  if (authority === undefined) {
+  // To a URL a # ends the address, to psql it is a character: a password with one would take `sslmode` with it.
+  if (authority === undefined || text.includes("#")) {
     return Result.fail(shape)
   }
   if (authority.slice(authority.lastIndexOf("@") + 1).includes(",")) {
@@ -90,7 +102,12 @@ export const parse = (text: string): Result.Result<Address, string> => {
   }
   // As the driver does: the last one counts.
   const given = new Map(url.searchParams)
-  const of = (name: string) => given.get(name) || null
+  // Here as good as left out, to the driver a host without a name or a mode that it does not know.
+  const empty = [...url.searchParams].find(([name, value]) => heeded.has(name) && value === "")
+  if (empty !== undefined) {
+    return Result.fail(`has ${empty[0]}= without a value: leave it out`)
+  }
+  const of = (name: string) => given.get(name) ?? null
   const host = of("host") ?? decoded(url.hostname.replace(/^\[|\]$/g, "")) ?? ""
   if (host.includes(",")) {
     return Result.fail("names several hosts: give one, the primary's, or a name that follows the primary")
@@ -107,18 +124,27 @@ export const parse = (text: string): Result.Result<Address, string> => {
   if (given.has("ssl")) {
     return Result.fail("has ssl=…, which psql does not know: write sslmode=verify-full, or sslmode=require")
   }
-  const mode = modes.find((mode) => mode === (of("sslmode") ?? "disable"))
+  const strange = [...given].filter(([name]) => !heeded.has(name))
+  // A piece of a password with a ? or an & in it, perhaps with the host behind it: nothing of it may be shown.
+  if (strange.some(([name, value]) => !/^[A-Za-z_]+$/.test(name) || value === "" || value.includes("@"))) {
+    return Result.fail(shape)
+  }
+  const ca = of("sslrootcert")
+  const mode = modes.find((mode) => mode === (of("sslmode") ?? (ca === wellKnown ? "verify-full" : "disable")))
   if (mode === undefined) {
     return Result.fail(
       `has sslmode=${String(of("sslmode")).slice(0, shownMax)}: it is one of disable, prefer, require, verify-ca and ` +
         "verify-full"
     )
   }
+  // With less, anybody who has a certificate of a well-known authority would do.
+  if (ca === wellKnown && mode !== "verify-full") {
+    return Result.fail(`has sslrootcert=${wellKnown} with sslmode=${mode}, which is weaker: write sslmode=verify-full`)
+  }
   const seconds = of("connect_timeout")
   if (seconds !== null && !/^\d{1,6}$/.test(seconds)) {
     return Result.fail("has a connect_timeout that is none: it is a number of seconds")
   }
-  const ca = of("sslrootcert")
   return Result.succeed({
     url: url.href,
     hasUser: url.username !== "" || of("user") !== null,
@@ -128,9 +154,7 @@ export const parse = (text: string): Result.Result<Address, string> => {
     applicationName: of("application_name"),
     // None at all is what 0 stands for.
     connectMs: seconds === null ? null : Math.min(Number(seconds) * 1_000 || connectMaxMs, connectMaxMs),
-    ignored: [...given.keys()].filter((name) => !heeded.has(name)).slice(0, ignoredMax).map((name) =>
-      name.slice(0, shownMax)
-    )
+    ignored: [...new Set(strange.map(([name]) => others.has(name) ? name : "a parameter"))].slice(0, ignoredMax)
   })
 }
 
@@ -228,14 +252,23 @@ export const adviceOf = (code: string | null, message: string): string | null =>
   return known ?? (trouble === null ? null : tlsAdvices[trouble])
 }
 
+/** Node has codes of five letters too: that of a cut socket is EPIPE. */
+export const isSqlState = (code: string): boolean => /^(?=.*\d)[0-9A-Z]{5}$/.test(code)
+
 /** SQLSTATE classes that no waiting cures: a wrong password, no such database, missing rights, an unknown setting. */
 const hopeless = /^(28|3D|42|0A|08P01)/
 
+const notYetValid = /CERT_NOT_YET_VALID|certificate is not yet valid/
+
 /**
  * Whether it answers and will not have us. One that hangs up before it has said anything may be a wrong port, and is advised
- * so, but is more often one that starts anew behind a proxy.
+ * so, but is more often one that starts anew behind a proxy. A certificate that is not valid yet will be, where this machine
+ * has just started and its clock is still to be set.
  */
-export const isRefusal = (code: string | null, message: string): boolean =>
-  code !== null && /^[0-9A-Z]{5}$/.test(code)
-    ? hopeless.test(code)
-    : adviceOf(code, message) !== null && tlsTrouble(`${message} ${code}`) !== "no_tls"
+export const isRefusal = (code: string | null, message: string): boolean => {
+  if (code !== null && isSqlState(code)) {
+    return hopeless.test(code)
+  }
+  const words = `${message} ${code}`
+  return adviceOf(code, message) !== null && tlsTrouble(words) !== "no_tls" && !notYetValid.test(words)
+}
