@@ -154,9 +154,9 @@ const patientEvery = 12
 const patientMs = 1_200
 
 /**
- * Waits for the tables that an autovacuum is at, with a lock that nobody else's conflicts with, and of one at a time. A step that waits for so long for its second
- * table would hold the first one meanwhile: statements that hold the second and come to the first are then ended as
- * deadlocked.
+ * Waits for the tables that an autovacuum is at, with a lock that nobody else's conflicts with, and of one at a time. A step
+ * that waits for so long for its second table would hold the first one meanwhile: statements that hold the second and come
+ * to the first are then ended as deadlocked.
  */
 const clearTables = Effect.gen(function*() {
   const sql = yield* SqlClient.SqlClient
