@@ -41,7 +41,8 @@
  *     throughout.
  * 15. `upcoming` answers what waits for a time within the given length from now, earliest first, and changes nothing.
  * 16. `counts` is how many jobs there are, by state, type and queue, and how many are `pending`, by type. A type or
- *     queue without any may be missing.
+ *     queue without any may be missing. Besides it says how long the oldest job that may start has been due: of each type
+ *     and queue the one that comes first in the order, paused queues left out; of jobs of one priority that is the oldest.
  * 17. A job that is unique is stored if no job stands in its way: one of its type, with the same of the fields it names,
  *     that is young enough and in one of the states it names. Else it answers `Skipped`; `replace` cancels what waits
  *     and takes its place, in one step. Under any concurrency one of several is stored.
@@ -228,6 +229,8 @@ export interface Counts {
   readonly byQueue: Readonly<Record<string, number>>
   /** What waits, of the types of which something does. */
   readonly pendingByType: Readonly<Record<string, number>>
+  /** `null` where no job may start. */
+  readonly oldestReadyMs: number | null
   readonly asOfMs: number
 }
 

@@ -269,10 +269,11 @@ export const connect = (options: Http.Options): Connected => {
     ...controls(client, run),
     stats: (call) =>
       run(
-        Effect.map(client.stats, ({ as_of_ms, counters, jobs, workers }) => ({
+        Effect.map(client.stats, ({ as_of_ms, counters, jobs, oldest_ready_ms, workers }) => ({
           byState: jobs.by_state as Contract.Stats["byState"],
           byType: jobs.by_type,
           byQueue: jobs.by_queue,
+          oldestReadyMs: oldest_ready_ms,
           asOfMs: as_of_ms,
           counters,
           workers: workers.map(Casing.camelFields) as unknown as Contract.Stats["workers"]

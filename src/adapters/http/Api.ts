@@ -166,6 +166,9 @@ const StatsBody = Schema.Struct({
   profile: Schema.String,
   adapters: Schema.Record(Schema.String, Schema.String),
   jobs: Schema.Struct({ by_state: Numbers, by_type: Numbers, by_queue: Numbers }),
+  oldest_ready_ms: Schema.NullOr(Schema.Int).annotate({
+    description: "How long the oldest job that may start has been due, paused queues left out; null where none may"
+  }),
   as_of_ms: Schema.Int.annotate({
     description: "When all of this was read, by the database's clock: up to 5 s ago, shared by all who ask"
   }),

@@ -12,6 +12,7 @@ const statsJson = (stats: Stats) => ({
   profile: stats.profile,
   adapters: stats.adapters,
   jobs: { by_state: stats.counts.byState, by_type: stats.counts.byType, by_queue: stats.counts.byQueue },
+  oldest_ready_ms: stats.counts.oldestReadyMs,
   as_of_ms: stats.counts.asOfMs,
   counters: stats.counters,
   unhandled: stats.unhandled,

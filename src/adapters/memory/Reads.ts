@@ -11,6 +11,21 @@ const matches = (request: ListRequest, { state, submitted }: JobRow.JobRow): boo
   (request.tag === undefined || submitted.tags.includes(request.tag)) &&
   (request.before === undefined || submitted.id < request.before)
 
+/** When the oldest job that may start was due: of each type and queue that is not paused, the one that comes first. */
+const readySince = (tables: Tables.Tables): number | null => {
+  const heads = new Map<string, JobRow.JobRow>()
+  for (const row of tables.ready) {
+    const { id, queue, type } = row.submitted
+    const route = JSON.stringify([type, queue])
+    const head = heads.get(route)
+    const isFirst = head === undefined || row.rank! < head.rank! || (row.rank === head.rank && id < head.submitted.id)
+    if (isFirst && tables.queues.get(queue)?.paused !== true) {
+      heads.set(route, row)
+    }
+  }
+  return heads.size === 0 ? null : Math.min(...Array.from(heads.values(), ({ runAtMs }) => runAtMs))
+}
+
 export const make = (tables: Tables.Tables): Pick<JobStore["Service"], "get" | "list" | "counts" | "now"> => {
   const get: JobStore["Service"]["get"] = (ids) =>
     Tables.at(() => [...new Set(ids)].flatMap((id) => tables.jobs.get(id) ?? []).map(JobRow.asJob))
@@ -42,11 +57,13 @@ export const make = (tables: Tables.Tables): Pick<JobStore["Service"], "get" | "
         count(pendingByType, type)
       }
     }
+    const since = readySince(tables)
     return {
       byState,
       byType: Object.fromEntries(byType),
       byQueue: Object.fromEntries(byQueue),
       pendingByType: Object.fromEntries(pendingByType),
+      oldestReadyMs: since === null ? null : Math.max(0, nowMs - since),
       asOfMs: nowMs
     }
   })

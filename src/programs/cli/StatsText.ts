@@ -8,6 +8,7 @@ export interface ShownStats {
   readonly version: string
   readonly profile: string
   readonly jobs: { readonly by_state: Numbers; readonly by_type: Numbers; readonly by_queue: Numbers }
+  readonly oldest_ready_ms: number | null
   readonly as_of_ms: number
   readonly counters: Numbers
   readonly unhandled: Numbers
@@ -46,7 +47,10 @@ export const page = (look: Table.Look, stats: ShownStats): string => {
   ])
   const parts = [
     `Deadman ${Text.clean(stats.version)}, profile ${Text.clean(stats.profile)}, as of ${Text.time(stats.as_of_ms)}`,
-    Table.fields(look, Object.entries(by_state).map(([state, n]) => [state, Table.cell(n)])),
+    Table.fields(look, [
+      ...Object.entries(by_state).map(([state, n]) => [state, Table.cell(n)] as const),
+      ["oldest ready", Table.cell(stats.oldest_ready_ms === null ? "none" : Text.length(stats.oldest_ready_ms))]
+    ]),
     ...(Object.keys(by_type).length === 0 ? [] : [numbers(look, "TYPE", by_type)]),
     ...(Object.keys(by_queue).length < 2 ? [] : [numbers(look, "QUEUE", by_queue)]),
     ...(Object.keys(stats.unhandled).length === 0 ? [] : [numbers(look, "NO HANDLER ANYWHERE", stats.unhandled)]),

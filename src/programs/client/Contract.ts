@@ -161,6 +161,8 @@ export interface Stats {
   readonly byState: Readonly<Record<JobState, number>>
   readonly byType: Readonly<Record<string, number>>
   readonly byQueue: Readonly<Record<string, number>>
+  /** How long the oldest job that may start has been due, paused queues left out; `null` where none may. */
+  readonly oldestReadyMs: number | null
   /** When this was read: over HTTP up to 5 s ago. */
   readonly asOfMs: number
   /** Of all processes that there ever were. */

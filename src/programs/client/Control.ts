@@ -143,10 +143,10 @@ export const make = Effect.gen(function*() {
   })
 
   const stats: Effect.Effect<Stats, JobStoreUnavailable | SessionsUnavailable> = Effect.gen(function*() {
-    const { asOfMs, byQueue, byState, byType } = yield* store.counts
+    const { pendingByType: _, ...counts } = yield* store.counts
     const counters = yield* sessions.totals
     const listed = yield* sessions.list(staleMs)
-    return { byState, byType, byQueue, asOfMs, counters, workers: listed.map(({ counters: _, ...worker }) => worker) }
+    return { ...counts, counters, workers: listed.map(({ counters: _, ...worker }) => worker) }
   })
 
   return {

@@ -34,6 +34,9 @@ const sessionStaleMs = 15_000
 
 const jobsGauge = Metric.gauge("deadman_jobs", { description: "Jobs in the store by state, some seconds behind" })
 const stateGauges = new Map(jobStates.map((state) => [state, Metric.withAttributes(jobsGauge, { state })]))
+const oldestGauge = Metric.gauge("deadman_oldest_ready_ms", {
+  description: "How long the oldest job that may start has been due; 0 where none waits; some seconds behind"
+})
 const workersGauge = Metric.gauge("deadman_workers", { description: "Processes that run jobs and report" })
 
 interface Reading {
@@ -70,6 +73,7 @@ const make = Effect.gen(function*() {
     for (const [state, gauge] of stateGauges) {
       yield* Metric.update(gauge, counts.byState[state as JobState] ?? 0)
     }
+    yield* Metric.update(oldestGauge, counts.oldestReadyMs ?? 0)
     yield* Metric.update(workersGauge, listed.filter(({ slots }) => slots > 0).length)
   }).pipe(Effect.catch((error) => Effect.logDebug(`counts could not be read: ${error._tag}`)))
 

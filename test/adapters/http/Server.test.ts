@@ -199,11 +199,13 @@ it.layer(Subject.layer(), { excludeTestServices: true })("HTTP server", (it) => 
       )
       const { body } = yield* send("GET", "/stats")
       assert.strictEqual(body.unhandled.counted, 1)
+      assert.isNumber(body.oldest_ready_ms)
       assert.deepStrictEqual(Object.keys(body), [
         "version",
         "profile",
         "adapters",
         "jobs",
+        "oldest_ready_ms",
         "as_of_ms",
         "counters",
         "unhandled",

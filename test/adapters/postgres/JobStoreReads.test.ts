@@ -1,7 +1,7 @@
 import { assert, it } from "@effect/vitest"
 import { Effect, Fiber, Layer } from "effect"
 import * as JobStorePostgres from "../../../src/adapters/postgres/JobStorePostgres.ts"
-import { examineMax, listStatement } from "../../../src/adapters/postgres/store/Reads.ts"
+import { countsSql, examineMax, listStatement } from "../../../src/adapters/postgres/store/Reads.ts"
 import { mark } from "../../../src/adapters/postgres/store/Rows.ts"
 import { JobType, Queue } from "../../../src/domain/Job.ts"
 import type { JobId } from "../../../src/domain/JobId.ts"
@@ -159,3 +159,42 @@ it.layer(layer, { excludeTestServices: true, timeout: "2 minutes" })("JobStorePo
       assert.isBelow(left?.["n"] as number, 20)
     }))
 })
+
+it.layer(layer, { excludeTestServices: true, timeout: "2 minutes" })(
+  "JobStorePostgres, the oldest of a crowd",
+  (it) => {
+    it.effect(
+      "counts read one job of each route that has any, of 50,000 that are ready and past 3,000 other routes",
+      () =>
+        Effect.gen(function*() {
+          yield* Rows.query(`ALTER TABLE deadman.job SET (autovacuum_enabled = false)`)
+          yield* Rows.query(
+            `INSERT INTO deadman.route (type, queue) SELECT 'none-' || n, 'default' FROM generate_series(1, 3000) n`
+          )
+          yield* Rows.query(
+            `INSERT INTO deadman.tally
+         SELECT r.id, v.state, v.n FROM deadman.route r CROSS JOIN (VALUES (3, 10), (0, 1), (0, -1)) v(state, n)`
+          )
+          for (const type of ["left", "right"]) {
+            yield* Rows.many(25_000, { type })
+            yield* Rows.query(`INSERT INTO deadman.tally SELECT id, 0, 25000 FROM deadman.route WHERE type = '${type}'`)
+          }
+          for (const statistics of ["none", "analyzed"]) {
+            if (statistics === "analyzed") {
+              yield* Rows.query(`ANALYZE deadman.job`)
+            }
+            const plan = yield* Plans.explainAlone(countsSql)
+            const jobs = Plans.nodesOf(plan).filter((node) => node["Relation Name"] === "job")
+            assert.deepStrictEqual(
+              jobs.map((node) => [node["Node Type"], node["Actual Rows"], node["Actual Loops"]]),
+              [["Index Scan", 1, 2]],
+              statistics
+            )
+            const buffers = jobs.reduce((sum, node) => sum + Plans.buffersOf(node), 0)
+            assert.isAtMost(buffers, 20, statistics)
+          }
+        }),
+      180_000
+    )
+  }
+)

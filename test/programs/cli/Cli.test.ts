@@ -266,6 +266,7 @@ it.layer(Server.layer, { excludeTestServices: true, timeout: "2 minutes" })("dea
       assert.strictEqual(stats.profile, "postgres")
       const text = ok(yield* deadman("stats")).out
       assert.match(text, /^completed +\d+$/m)
+      assert.match(text, /^oldest ready +(none|\d.*)$/m)
       assert.match(text, /^PROCESS +ROLE/m)
       assert.match(text, / server /)
     }), 180_000)

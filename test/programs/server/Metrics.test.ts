@@ -45,7 +45,8 @@ it.live(
       const worker = ApiClient.make(port)
 
       // What alerts are made of must be there before it first happens.
-      const first = (meaning: string, line: string) => !meaning.includes("absent until the first") && !/_ms /.test(line)
+      const first = (meaning: string, line: string) =>
+        !meaning.includes("absent until the first") && !line.endsWith(" histogram")
       yield* Processes.eventually(
         "both say all that they will say",
         Effect.gen(function*() {
@@ -67,7 +68,9 @@ it.live(
         "the server counts them",
         Effect.map(
           scrape(api),
-          ({ value }) => value(`deadman_jobs{state="completed"}`) === 5 && value("deadman_workers") === 1
+          ({ value }) =>
+            value(`deadman_jobs{state="completed"}`) === 5 && value("deadman_workers") === 1 &&
+            value("deadman_oldest_ready_ms") === 0
         )
       )
       const server = yield* scrape(api)
@@ -87,6 +90,16 @@ it.live(
       assert.deepStrictEqual(
         lines((meaning, line) => !served.has(line) && !meaning.includes("absent until the first")),
         []
+      )
+
+      yield* api.send("POST", "/jobs", { type: "nobody" })
+      yield* Processes.eventually(
+        "the job that nobody takes is seen to wait",
+        Effect.gen(function*() {
+          const { body } = yield* api.send("GET", "/stats")
+          const waitedMs = (yield* scrape(api)).value("deadman_oldest_ready_ms")
+          return body.oldest_ready_ms > 1_000 && waitedMs > 1_000 && waitedMs < 180_000
+        })
       )
     }).pipe(Effect.scoped),
   180_000

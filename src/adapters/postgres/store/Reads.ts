@@ -271,7 +271,27 @@ export const listStatement = (
   }
 }
 
-const countsSql = `SELECT deadman.now_ms()::float8 AS now_ms, c.type, c.queue, c.state, c.n
+/**
+ * When the oldest job that may start was due. One entry of the ready index is read per route of which jobs wait, found as
+ * claims find theirs: so it costs the same however many wait, and nothing for routes without any.
+ */
+const readySince = `SELECT min(f.run_at_ms)
+  FROM (
+    SELECT t.route FROM deadman.tally t JOIN deadman.route r ON r.id = t.route
+    WHERE t.state IN (${state.pending}, ${state.failed}) AND NOT r.paused
+    GROUP BY t.route HAVING sum(t.n) > 0
+  ) w
+  CROSS JOIN LATERAL (
+    SELECT q.run_at_ms FROM deadman.job q
+    WHERE (q.route, q.rank) >= (w.route, -9223372036854775808) AND (q.route, q.rank) <= (w.route, 9223372036854775807)
+      AND q.rank IS NOT NULL
+    ORDER BY q.route, q.rank, q.id
+    LIMIT 1
+  ) f`
+
+/** What `counts` sends. */
+export const countsSql = `SELECT deadman.now_ms()::float8 AS now_ms, (${readySince})::float8 AS ready_since_ms,
+         c.type, c.queue, c.state, c.n
   FROM (SELECT 1) one
   LEFT JOIN (
     SELECT r.type, r.queue, t.state, sum(t.n)::float8 AS n
@@ -281,6 +301,7 @@ const countsSql = `SELECT deadman.now_ms()::float8 AS now_ms, c.type, c.queue, c
 
 interface CountRow {
   readonly now_ms: number
+  readonly ready_since_ms: number | null
   readonly type: string | null
   readonly queue: string
   readonly state: number
@@ -327,12 +348,14 @@ export const make = (db: Database["Service"]): Pick<JobStore["Service"], "get" |
           }
         }
       }
+      const { now_ms: asOfMs = 0, ready_since_ms: since = null } = rows[0] ?? {}
       return {
         byState,
         byType: Object.fromEntries(byType),
         byQueue: Object.fromEntries(byQueue),
         pendingByType: Object.fromEntries(pendingByType),
-        asOfMs: rows[0]?.now_ms ?? 0
+        oldestReadyMs: since === null ? null : Math.max(0, asOfMs - since),
+        asOfMs
       }
     }),
     Effect.tap(() => Tally.compact(db))
