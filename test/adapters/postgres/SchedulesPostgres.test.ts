@@ -1,7 +1,9 @@
 import { assert, it } from "@effect/vitest"
 import { Effect, Layer, Redacted } from "effect"
 import { Client } from "pg"
+import * as Database from "../../../src/adapters/postgres/Database.ts"
 import * as JobStorePostgres from "../../../src/adapters/postgres/JobStorePostgres.ts"
+import * as Sql from "../../../src/adapters/postgres/schedules/SchedulesSql.ts"
 import * as SchedulesPostgres from "../../../src/adapters/postgres/SchedulesPostgres.ts"
 import type { ScheduleName } from "../../../src/domain/Schedule.ts"
 import { type FireRequest, Schedules } from "../../../src/ports/Schedules.ts"
@@ -62,6 +64,26 @@ const holding = <A, E, R>(statement: string, body: Effect.Effect<A, E, R>) =>
     () => body,
     (client) => Effect.promise(() => client.end())
   )
+
+/** What `use` asks of schedules, with `first` done once between its look and its writing, where that is by `statement`. */
+const beside = <A, E, E2>(
+  statement: string,
+  first: Effect.Effect<unknown, E>,
+  use: (schedules: Schedules["Service"]) => Effect.Effect<A, E2>
+) =>
+  Effect.gen(function*() {
+    const database = yield* Database.Database
+    let times = 0
+    const once = Effect.suspend(() => times++ === 0 ? Effect.orDie(first) : Effect.void)
+    const query: Database.Database["Service"]["query"] = <Row extends object>(
+      ...asked: Parameters<Database.Database["Service"]["query"]>
+    ) => Effect.andThen(asked[1] === statement ? once : Effect.void, database.query<Row>(...asked))
+    const between = Layer.succeed(Database.Database, Database.Database.of({ ...database, query }))
+    const schedules = SchedulesPostgres.layer({ wake: true, keyTtlMs: 60_000 })
+    const answer = yield* Effect.provide(Effect.flatMap(Schedules, use), Layer.provide(schedules, between))
+    assert.strictEqual(times, 2, "it writes again after it has looked again")
+    return answer
+  })
 
 it.layer(Layer.provideMerge(stores, Postgres.layer), { timeout: "2 minutes", excludeTestServices: true })(
   "SchedulesPostgres",
@@ -216,6 +238,42 @@ it.layer(Layer.provideMerge(stores, Postgres.layer), { timeout: "2 minutes", exc
         assert.strictEqual(changed.schedule.nextFireMs, last + 30_000)
         yield* schedules.pause(two!.name)
         assert.strictEqual((yield* schedules.resume(two!.name))?.nextFireMs, last + 60_000)
+        yield* fresh
+      }))
+
+    it.effect("1: a put beside a firing leaves what the firing has booked", () =>
+      Effect.gen(function*() {
+        yield* fresh
+        const schedules = yield* Schedules
+        yield* Rows.route("beside")
+        yield* insert(1, "beside")
+        const asked = yield* requests
+        const [before] = (yield* schedules.list({ limit: 1, after: null })).schedules
+        const { schedule } = yield* beside(
+          Sql.replace,
+          Effect.map(schedules.fire(asked), ({ jobs }) => assert.lengthOf(jobs, 1)),
+          ({ put }) => put({ ...before!, payload: "2", paused: null })
+        )
+        assert.deepStrictEqual(
+          [schedule.payload, schedule.nextFireMs, schedule.lastFireMs, schedule.lastJob],
+          [2, asked[0]!.nextFireMs, before!.nextFireMs, asked[0]!.ticks[0]!.id]
+        )
+        assert.deepStrictEqual(yield* schedules.get(before!.name), schedule)
+        assert.deepStrictEqual(yield* requests, [])
+      }))
+
+    it.effect("7: a resume beside a put of another timing books by the timing that was put", () =>
+      Effect.gen(function*() {
+        yield* fresh
+        const schedules = yield* Schedules
+        const { wanted } = yield* SchedulesContractSteps.put({ paused: true })
+        const resumed = yield* beside(
+          Sql.setPaused(false),
+          schedules.put({ ...wanted, timing: { everyMs: 3_600_000 } }),
+          ({ resume }) => resume(wanted.name)
+        )
+        assert.strictEqual(resumed!.nextFireMs! % 3_600_000, 0)
+        assert.deepStrictEqual(yield* schedules.get(wanted.name), resumed)
         yield* fresh
       }))
 
