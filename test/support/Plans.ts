@@ -19,6 +19,11 @@ export const nodesOf = (plan: Plan): ReadonlyArray<Plan> => [plan, ...(plan.Plan
 
 export const buffersOf = (plan: Plan): number => plan["Shared Hit Blocks"] + plan["Shared Read Blocks"]
 
+/** Jobs that a claim took, by what it wrote. */
+export const takenBy = (plan: Plan): number =>
+  nodesOf(plan).filter((node) => node["Node Type"] === "ModifyTable" && node["Relation Name"] === "job")
+    .reduce((sum, node) => sum + node["Actual Rows"] * node["Actual Loops"], 0)
+
 /** Whether it reads a table from its beginning, or by a bitmap of it: costs grow with the table then. */
 export const walks = (plan: Plan, table: string): boolean =>
   plan["Relation Name"] === table && /^(Seq|Bitmap Heap) Scan$/.test(plan["Node Type"])

@@ -115,7 +115,7 @@ export const make = (options: {
   let cramped = false
   /** The last one in order brought so many that the next may bring more than a few. */
   let many = false
-  /** How many claims in order, one after the other, were told that there may be more. */
+  /** How many claims in order, since one brought something, were told that there may be more. */
   let toldMore = 0
   let lastClaimMs = Number.NEGATIVE_INFINITY
   let lastOrderedMs = Number.NEGATIVE_INFINITY
@@ -238,7 +238,7 @@ export const make = (options: {
       (answer) => answer,
       false
     )
-    toldMore = more ? toldMore + 1 : 0
+    toldMore = !more ? 0 : jobs.length > 0 ? 1 : toldMore + 1
     if (jobs.some(({ leaseLosses }) => leaseLosses > 0)) {
       lossSeenMs = now()
     }
@@ -344,7 +344,8 @@ export const make = (options: {
       return 0
     }
     if (atMs >= nextPollMs || (lastMs !== null && atMs - Math.max(lastMs, lastOrderedMs) >= quietMs)) {
-      yield* claimOrdered(room, lastMs === null ? null : readyForMs)
+      // Who was told that there is more asks the same again, and does not look for what others overlooked.
+      yield* claimOrdered(room, lastMs === null || toldMore > 1 ? null : readyForMs)
       return 0
     }
     return Math.max(1, Math.min(idleMs, nextPollMs - atMs, lastMs === null ? idleMs : quietMs))

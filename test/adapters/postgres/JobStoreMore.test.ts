@@ -63,6 +63,26 @@ it.layer(Layer.provideMerge(storeLayer, Postgres.layer), { excludeTestServices: 
         assert.deepStrictEqual((yield* take({ types, limit: 5 })).ids, [accused])
       }))
 
+    it.effect("claims of two kinds in turn each begin where the last one of their kind did", () =>
+      Effect.gen(function*() {
+        const store = yield* JobStore
+        const kinds = [{ freeSlots: 1 }, { freeSlots: 0 }]
+        // A start is good for a second, so a slow round of a busy machine says nothing.
+        for (let round = 0; round < 20; round++) {
+          const [first] = yield* submittedAll(8)
+          const types = [first!.type]
+          const turns = yield* Effect.forEach([...kinds, ...kinds], (kind) => take({ types, limit: 1, ...kind }))
+          assert.isTrue(turns.every(({ ids }) => ids.length === 1))
+          const urgent = yield* Jobs.job({ type: first!.type, priority: 10 })
+          yield* store.submit([urgent], { atomic: false })
+          const after = yield* Effect.forEach(kinds, (kind) => take({ types, limit: 1, ...kind }))
+          if (!after.some(({ ids }) => ids.includes(urgent.id))) {
+            return
+          }
+        }
+        assert.fail("each time one of them walked from the beginning")
+      }))
+
     it.effect("who finds the end of a backlog is told that something may have come before its beginning", () =>
       Effect.gen(function*() {
         const store = yield* JobStore
@@ -77,6 +97,23 @@ it.layer(Layer.provideMerge(storeLayer, Postgres.layer), { excludeTestServices: 
         assert.isTrue(end.more)
         assert.deepStrictEqual(yield* take({ types, limit: 60 }), { ids: [urgent.id], more: false })
         assert.deepStrictEqual(yield* take({ types, limit: 60 }), { ids: [], more: false })
+      }))
+
+    it.effect("who loses the head of a queue with a limit to others is told that there is more behind it", () =>
+      Effect.gen(function*() {
+        const queue = Queue.make("narrow")
+        const head = yield* submittedAll(2, { queue })
+        const rest = yield* submittedAll(2, { queue })
+        yield* earlier(idsOf(head), 60_000)
+        const claim = take({ types: [head[0]!.type, rest[0]!.type], limit: 10, rooms: [{ queue, room: 2 }] })
+        const others = yield* during(
+          `SELECT id FROM deadman.job WHERE id = ANY ($1::uuid[]) FOR NO KEY UPDATE`,
+          [uuids(idsOf(head))],
+          claim
+        )
+        assert.deepStrictEqual(others, { ids: [], more: true })
+        const after = yield* claim
+        assert.deepStrictEqual({ ...after, ids: after.ids.toSorted() }, { ids: sortedIds(head), more: false })
       }))
 
     for (const rooms of [[], [{ queue: Queue.make("elsewhere"), room: 1 }]]) {

@@ -143,6 +143,37 @@ describe("ClaimLoop", () => {
       assert.strictEqual((yield* world.store.counts).byState.pending, 0)
     }))
 
+  it.effect("who is told so asks the same again, also where messages arrive", () =>
+    Effect.gen(function*() {
+      let more = 0
+      const world = yield* make({
+        delivering: true,
+        store: (store) => ({
+          ...store,
+          claim: (request) =>
+            Effect.suspend(() => {
+              if (more === 0) {
+                return store.claim(request)
+              }
+              more--
+              request.onMore?.()
+              return Effect.succeed([])
+            })
+        })
+      })
+      yield* world.start({ noop: () => undefined }, { poll: Duration.minutes(1) })
+      yield* pass(100)
+      const delivered = yield* world.submit("noop")
+      yield* pass(100)
+      assert.strictEqual((yield* world.job(delivered)).state, "completed")
+      more = 4
+      const job = yield* Jobs.job({ type: JobType.make("noop"), priority: 1 })
+      yield* world.store.submit([job], { atomic: false })
+      yield* world.transport.wake([{ _tag: "Ready" }])
+      yield* pass(100, 1)
+      assert.deepStrictEqual([more, (yield* world.job(job.id)).state], [0, "completed"])
+    }))
+
   it.effect("a full worker asks for nothing, and takes no more than it has slots for", () =>
     Effect.gen(function*() {
       const world = yield* make()

@@ -4,7 +4,7 @@
  * Entries of the ready index that are dead but not yet cleaned would be walked again by each claim, for as long as
  * somebody's old snapshot keeps them. So while claims come back full, the next begins just below where the last one
  * did. What commits late, or has a higher priority, is found by a walk from the start, at least once a second and
- * after each claim that was not full, which says so. Who may take what others may not begins at no start of theirs.
+ * after each claim that was not full, which says so. Who may take what others may not has a start of its own.
  *
  * While they do not come back full, what is ready is few as a rule, and a shorter statement takes it as a whole or not
  * at all.
@@ -29,12 +29,10 @@ const fullWalkEveryNanos = 1_000_000_000n
 /** How many sets of routes a process remembers a start for. */
 const startMax = 64
 
-/** Of sets of routes whose last claim came back full. */
+/** Of sets of routes whose last claim of a kind came back full. */
 interface Start {
   readonly rank: string
   readonly walkedNanos: bigint
-  /** From how many losses on what is below was passed over without a look. */
-  readonly losses: number
 }
 
 /** A claim that outlived its lease would run jobs that are lost already. */
@@ -94,9 +92,9 @@ export const make = (db: Database["Service"]): Pick<JobStore["Service"], "claim"
   const several = new Set<string>()
   const shorter = { one: Sql.claimAll(false), several: Sql.claimAll(true) }
 
-  const remember = (routes: string, first: { readonly rank: number }, walkedNanos: bigint, losses: number) => {
+  const remember = (kind: string, first: { readonly rank: number }, walkedNanos: bigint) => {
     if (starts.size >= startMax) starts.clear()
-    starts.set(routes, { rank: String(first.rank - graceMs), walkedNanos, losses })
+    starts.set(kind, { rank: String(first.rank - graceMs), walkedNanos })
   }
 
   /** Whether there is anything to claim, or what looks like it. */
@@ -153,23 +151,22 @@ export const make = (db: Database["Service"]): Pick<JobStore["Service"], "claim"
       return rows.map(toClaimedJob)
     }
     const routes = `${request.types.join(" ")}|${request.queues?.join(" ") ?? "*"}`
+    // What one kind of claim may not take, it passes over; another must find it.
+    const kind = `${lossesOf(request)}|${routes}`
     const rooms = request.rooms ?? []
     // The safety nets look for what others overlooked, so they always walk from the start; and where queues have a
     // limit, what was passed over for want of room is below what was taken.
     const walks = request.readyForMs !== undefined || rooms.length > 0
-    const known = walks ? undefined : starts.get(routes)
+    const known = walks ? undefined : starts.get(kind)
     if (!walks && known === undefined && request.limit <= few) {
       const rows = yield* all(request, routes, begunNanos)
       if (rows !== null) {
-        if (rows.length >= request.limit) remember(routes, rows[0]!, begunNanos, lossesOf(request))
+        if (rows.length >= request.limit) remember(kind, rows[0]!, begunNanos)
         return rows.map(toClaimedJob)
       }
     }
     const nanos = yield* Clock.monotonicTimeNanos
-    const start = known !== undefined && nanos - known.walkedNanos < fullWalkEveryNanos &&
-        known.losses >= lossesOf(request)
-      ? known
-      : null
+    const start = known !== undefined && nanos - known.walkedNanos < fullWalkEveryNanos ? known : null
     const answer = yield* db.query<InOrderRow>(
       laneFor(request.limit),
       ...inOrder(request, start?.rank ?? rankMin, rooms),
@@ -180,9 +177,9 @@ export const make = (db: Database["Service"]): Pick<JobStore["Service"], "claim"
     const full = first !== undefined && rows.length >= request.limit
     if (!walks) {
       if (full) {
-        remember(routes, first, start?.walkedNanos ?? nanos, lossesOf(request))
+        remember(kind, first, start?.walkedNanos ?? nanos)
       } else {
-        starts.delete(routes)
+        starts.delete(kind)
       }
     }
     // Of several routes there was more than that, unless others were at it: so it is to be counted anew.

@@ -65,7 +65,7 @@ const byRank = `h AS MATERIALIZED (
 
 // The same where queues have a limit: of each of them, over all of its routes, so many as there is room for.
 const byRankWithRooms = `h AS MATERIALIZED (
-    SELECT f.route, f.rank FROM (
+    SELECT f.route, f.rank, f.n = f.room AS last FROM (
       SELECT f.*, r.room, row_number() OVER (PARTITION BY r.queue ORDER BY f.rank, f.id) AS n
       FROM r CROSS JOIN LATERAL (${head("q.route, q.rank, q.id", "r.id", "least($6::int, r.room)", "")}) f
     ) f
@@ -144,7 +144,7 @@ export interface RankedRow extends ClaimedRow {
 }
 
 export interface RoomedRow extends RankedRow {
-  /** Of the head of several routes some were others' when they were to be locked: there may be more behind it. */
+  /** Of a head that was cut some were others' when they were to be locked: there may be more behind it. */
   readonly more: boolean
 }
 
@@ -154,7 +154,10 @@ const taken = `SELECT ${claimedColumns}, e.rank::float8 AS rank
 
 // The one row that there always is has no `id` where nothing was taken. `claim` is told by `claimAll`, and does without.
 const takenWithRooms = `SELECT m.more, f.*
-  FROM (SELECT n.h >= $6::int AND (SELECT count(*) FROM c) < n.h AS more FROM (SELECT count(*) AS h FROM h) n) m
+  FROM (
+    SELECT (n.h >= $6::int OR n.last) AND (SELECT count(*) FROM c) < n.h AS more
+    FROM (SELECT count(*) AS h, coalesce(bool_or(last), false) AS last FROM h) n
+  ) m
   LEFT JOIN (${taken}) f ON true
   ORDER BY f.rank, f.id`
 
