@@ -245,6 +245,35 @@ it.layer(Layer.provideMerge(storeLayer, Postgres.layer), { excludeTestServices: 
         assert.deepStrictEqual(yield* store.settle([settlement(stuck.claims[0]!, "complete")]), [written])
       }))
 
+    it.effect("a lapse that takes too long fails by itself, and what was taken before it is told", () =>
+      Effect.gen(function*() {
+        const store = yield* JobStore
+        const [free, slow, last] = [yield* running(2), yield* running(2), yield* running(2)]
+        const lapsed = yield* Effect.forEach(
+          [free.lease, slow.lease, last.lease],
+          (lease) => Effect.map(tokenOf(lease), (token) => ({ lease, token }))
+        )
+        yield* Rows.query(
+          `CREATE FUNCTION public.too_long() RETURNS trigger LANGUAGE plpgsql AS $$
+           BEGIN
+             RAISE EXCEPTION 'canceling statement due to statement timeout' USING ERRCODE = 'query_canceled';
+           END $$`
+        )
+        yield* Rows.query(
+          `CREATE TRIGGER too_long BEFORE UPDATE ON deadman.job FOR EACH ROW
+           WHEN (OLD.lease = '${slow.lease}') EXECUTE FUNCTION public.too_long()`
+        )
+        const answers = yield* store.reclaim(lapsed, counting)
+        assert.deepStrictEqual(answers.map(({ _tag }) => _tag), ["Reclaimed", "Locked", "Locked"])
+        const error = yield* Effect.flip(store.reclaim(lapsed.slice(1), counting))
+        assert.strictEqual(error.operation, "reclaim")
+        const [other] = yield* store.reclaim(lapsed.slice(2), counting)
+        assert.strictEqual(other?._tag, "Reclaimed")
+        yield* Rows.query(`DROP TRIGGER too_long ON deadman.job`)
+        const [freed] = yield* store.reclaim(lapsed.slice(1, 2), counting)
+        assert.strictEqual(freed?._tag, "Reclaimed")
+      }))
+
     it.effect("a hand-back that meets a lock changes nothing, and works when it is asked for again", () =>
       Effect.gen(function*() {
         const store = yield* JobStore

@@ -127,19 +127,31 @@ export const make = (
     })
   })
 
+  /** Each by itself, up to one that fails: what was taken before that is told all the same. */
+  const takeEach = Effect.fnUntraced(function*(lapsed: Lapsed, how: How) {
+    const answers: Array<Reclaimed> = []
+    for (const one of lapsed) {
+      const answer = yield* Effect.result(take([one], how))
+      if (answer._tag === "Success") {
+        answers.push(...answer.success)
+      } else if (answer.failure.kind === "locked") {
+        answers.push({ _tag: "Locked", lease: one.lease })
+      } else if (answers.some(({ _tag }) => _tag === "Reclaimed")) {
+        const left = lapsed.slice(answers.length)
+        return [...answers, ...left.map(({ lease }): Reclaimed => ({ _tag: "Locked", lease }))]
+      } else {
+        return yield* Effect.fail(answer.failure)
+      }
+    }
+    return answers
+  })
+
   const takeApart = (lapsed: Lapsed, how: How) =>
     take(lapsed, how).pipe(
-      Effect.catchIf((error) => error.kind === "locked" || (error.code === tooLong && lapsed.length > 1), () =>
-        Effect.forEach(lapsed, (one) =>
-          take([one], how).pipe(
-            Effect.map(([answer]): Reclaimed =>
-              answer ?? { _tag: "Gone", lease: one.lease }
-            ),
-            Effect.catchIf(
-              (error) => error.kind === "locked",
-              () => Effect.succeed<Reclaimed>({ _tag: "Locked", lease: one.lease })
-            )
-          )))
+      Effect.catchIf(
+        (error) => error.kind === "locked" || (error.code === tooLong && lapsed.length > 1),
+        () => takeEach(lapsed, how)
+      )
     )
 
   const reclaim: Service["reclaim"] = Effect.fnUntraced(function*(lapsed, how) {
