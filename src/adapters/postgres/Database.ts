@@ -60,7 +60,10 @@ export class Database extends Context.Service<Database, {
     options?: { readonly deadlineMs?: number | undefined }
   ) => Effect.Effect<ReadonlyArray<Row>, DatabaseFailed>
 
-  /** Commits when `body` succeeds, rolls back when it fails or the deadline for all of it passes. */
+  /**
+   * Commits when `body` succeeds, rolls back when it fails or the deadline for all of it passes. Where the queue of
+   * notifications is full and the COMMIT is refused, `body` is run once more.
+   */
   readonly transaction: <A, E>(
     lane: Lane,
     body: (session: Session) => Effect.Effect<A, E>,
@@ -246,10 +249,8 @@ const make = Effect.fnUntraced(function*(config: Config) {
             error instanceof DatabaseFailed
               ? Effect.andThen(
                 mend(pool, connection, error),
-                // A full queue refuses the COMMIT, so nothing of it was kept. What a handler does is not done twice for that.
-                isQueueFull(error) && lane !== "handler"
-                  ? transact(connection, body, withoutHints)
-                  : Effect.fail(error)
+                // A full queue refuses the COMMIT, so nothing of it was kept.
+                isQueueFull(error) ? transact(connection, body, withoutHints) : Effect.fail(error)
               )
               : Effect.fail(error)
           ),
