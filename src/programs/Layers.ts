@@ -11,6 +11,7 @@ import type { JobStore } from "../ports/JobStore.ts"
 import { Queues } from "../ports/Queues.ts"
 import { Schedules } from "../ports/Schedules.ts"
 import type { Sessions } from "../ports/Sessions.ts"
+import { Status } from "../ports/Status.ts"
 import type { Submitter } from "../ports/Submitter.ts"
 import type { Transport } from "../ports/Transport.ts"
 import * as Adapters from "./Adapters.ts"
@@ -108,12 +109,18 @@ export const layerKeeper = (
     )
   )
 
+const identity = Layer.effect(
+  StatusView.Identity,
+  Effect.map(Adapters.Adapters, ({ names, profile }) => ({ version, profile, adapters: names }))
+)
+
 /** A process that runs nothing is listed too, so that its counters are in the totals. */
-const presence = Presence.layer.pipe(
-  Layer.provide(Layer.effect(
-    StatusView.Identity,
-    Effect.map(Adapters.Adapters, ({ names, profile }) => ({ version, profile, adapters: names }))
-  )),
+const presence = Presence.layer.pipe(Layer.provide(identity), Layer.provide(process))
+
+/** What a server says of all jobs there are: its gauges, and in the log the types that nobody has a handler for. */
+const watch = Layer.effectDiscard(Status).pipe(
+  Layer.provide(StatusView.layer),
+  Layer.provide(identity),
   Layer.provide(process)
 )
 
@@ -173,7 +180,7 @@ export const layer = <R = never>(
   const workers: Layer.Layer<never, Given.StartFailed, Ports | Adapters.Adapters | R> = given(handlers)
     ? layerWorker<R>({ ...options, handlers })
     : presence
-  const keeper = options.keeper === false ? Layer.empty : layerKeeper(options)
+  const keeper = options.keeper === false ? Layer.empty : Layer.merge(layerKeeper(options), watch)
   const composed = found.pipe(
     Layer.provide(Layer.provide(Health.layer, process)),
     Layer.provide(workers),
