@@ -156,12 +156,10 @@ const submitLines = Effect.fnUntraced(function*(request: HttpServerRequest.HttpS
     Stream.mapAccum((): Lines => begin(1), cut, { onHalt: (state) => [lineOf(state)] }),
     Stream.filter((line) => !isBlank(line)),
     Stream.takeUntil((line) => line.number > ndjsonLinesMax),
+    // One after the other: whoever waits for room in here is the only line that is read and not begun.
+    Stream.tap((line) => room.take(weigh(line))),
     Stream.mapEffect(
-      (line) =>
-        Effect.map(
-          Effect.andThen(room.take(weigh(line)), submitLine(submitter, line)),
-          (text) => ({ text, weight: weigh(line) })
-        ),
+      (line) => Effect.map(submitLine(submitter, line), (text) => ({ text, weight: weigh(line) })),
       { concurrency: linesInFlight, unordered: true }
     ),
     Stream.mapEffect(({ text, weight }) => Effect.as(room.release(weight), text))
