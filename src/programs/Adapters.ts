@@ -138,10 +138,7 @@ const coordination = Effect.fnUntraced(function*(
   )
   const shown = Layer.effectDiscard(Effect.gen(function*() {
     yield* (yield* Loops).addService("redis", (yield* Redis.Redis).isUp)
-    const installation = yield* Installation.read
-    if (installation !== null) {
-      yield* Owner.watch(installation)
-    }
+    yield* Owner.watch(Installation.read)
   }))
   return {
     ports: Layer.mergeAll(LeaseRegisterRedis.layer, DelayedJobsRedis.layer, shown).pipe(Layer.provide(redis)),

@@ -201,8 +201,9 @@ export const make = Effect.fnUntraced(function*(
     )
     yield* Client.call("connecting", 3_000, () => consumer.connect())
     if (!looked) {
-      looked = true
-      yield* Effect.forkScoped(Neighbours.say(kafka, names))
+      yield* Effect.forkScoped(Effect.map(Neighbours.say(kafka, names), () => {
+        looked = true
+      }))
     }
     yield* Client.call("subscribing", 5_000, () => consumer.subscribe({ topics: [names.ready], fromBeginning: true }))
     heardMs = nowMs()

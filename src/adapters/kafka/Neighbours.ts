@@ -2,13 +2,15 @@
  * Whether others than this installation take part in the group. Each would be given ids of the other's, find no such job
  * and drop them: nothing is lost by it, but half of all jobs start a second late, and nothing else would say why.
  */
-import { Effect } from "effect"
+import { Effect, Schedule } from "effect"
 import type { Kafka } from "kafkajs"
 import * as Client from "./Client.ts"
 
 const ours = /^deadman-[0-9a-f]{8}$/
+/** Until it is asked again, where Kafka did not say. */
+const againMs = 60_000
 
-/** The names that installations have in the group, each once. Processes of older versions have none. */
+/** The names that installations have in the group, each once. Processes of older versions, and those whose database did not say, have none. */
 export const among = (clients: ReadonlyArray<string>): ReadonlyArray<string> => [
   ...new Set(clients.filter((client) => ours.test(client)))
 ]
@@ -21,8 +23,7 @@ export const inGroup = (admin: Admin, names: Client.Names): Effect.Effect<Readon
     ({ groups }) => among(groups.flatMap(({ members }) => members.map(({ clientId }) => clientId)))
   )
 
-/** Says so if there are any. */
-export const say = (kafka: Kafka, names: Client.Names): Effect.Effect<void> =>
+const look = (kafka: Kafka, names: Client.Names): Effect.Effect<void, Client.KafkaFailed> =>
   Effect.acquireUseRelease(
     Effect.sync(() => kafka.admin()),
     (admin) =>
@@ -37,4 +38,8 @@ export const say = (kafka: Kafka, names: Client.Names): Effect.Effect<void> =>
         }
       }),
     (admin) => Effect.ignore(Client.call("disconnecting", 1_000, () => admin.disconnect()))
-  ).pipe(Effect.ignore)
+  )
+
+/** Says so if there are any, and ends once it knows. A process without a name takes nobody for another. */
+export const say = (kafka: Kafka, names: Client.Names): Effect.Effect<void> =>
+  ours.test(names.client) ? Effect.ignore(Effect.retry(look(kafka, names), Schedule.spaced(againMs))) : Effect.void

@@ -14,7 +14,8 @@ export const of = (facts: KafkaFacts): ReadonlyArray<Finding> => {
       "shared",
       `${facts.installations} installations of Deadman are in the group ${facts.group}: each drops what the others publish, ` +
         "and jobs start a second late",
-      "Give each of them a DEADMAN_KAFKA_PREFIX of its own."
+      "Give each of them a DEADMAN_KAFKA_PREFIX of its own; or, after a move to another database, restart the processes " +
+        "from before it."
     ))
   }
   for (const { leaderless, name, partitions, replicas, underReplicated } of facts.topics) {

@@ -1,7 +1,10 @@
 /** Two installations with the same names in one Kafka: it is said, and a prefix keeps them apart. */
 import { assert, it } from "@effect/vitest"
 import { Effect, Logger } from "effect"
+import { TestClock } from "effect/testing"
+import type { Kafka } from "kafkajs"
 import * as Checkup from "../../../src/adapters/kafka/Checkup.ts"
+import * as Client from "../../../src/adapters/kafka/Client.ts"
 import * as Neighbours from "../../../src/adapters/kafka/Neighbours.ts"
 import { eventually } from "../../support/Eventually.ts"
 import * as TestServers from "../../support/TestServers.ts"
@@ -13,6 +16,52 @@ it("processes of versions before have no name in the group, and are nobody's nei
   ])
 })
 
+/** A Kafka with two installations in the group, which does not say so the first times that it is asked. */
+const crowded = (refusals: number) => {
+  let asked = 0
+  const members = ["deadman-0000000a", "deadman-0000000b"].map((clientId) => ({ clientId }))
+  const admin = {
+    connect: () => Promise.resolve(),
+    describeGroups: () => {
+      asked += 1
+      return asked <= refusals ? Promise.reject(new Error("not now")) : Promise.resolve({ groups: [{ members }] })
+    },
+    disconnect: () => Promise.resolve()
+  }
+  return { asked: () => asked, kafka: { admin: () => admin } as unknown as Kafka }
+}
+
+const hearing = () => {
+  const said: Array<string> = []
+  return {
+    logger: Logger.layer([Logger.make(({ message }) => {
+      said.push(String(message))
+    })]),
+    warned: () => said.filter((line) => line.startsWith("another installation of Deadman is in the group"))
+  }
+}
+
+const namesOf = (installation: string | null) => Client.namesOf({ brokers: [], installation })
+
+it.effect("a look that failed is done again", () =>
+  Effect.gen(function*() {
+    const { asked, kafka } = crowded(1)
+    const { logger, warned } = hearing()
+    yield* Effect.forkScoped(Effect.provide(Neighbours.say(kafka, namesOf("0000000a")), logger))
+    yield* eventually("it has been asked", Effect.sync(() => asked() === 1))
+    yield* eventually("it was said", Effect.map(TestClock.adjust("1 minute"), () => warned().length === 1))
+  }).pipe(Effect.scoped))
+
+it.effect("a process whose database did not say who it is takes none of its own for another's", () =>
+  Effect.gen(function*() {
+    const { kafka } = crowded(0)
+    const { logger, warned } = hearing()
+    yield* Effect.provide(Neighbours.say(kafka, namesOf(null)), logger)
+    assert.deepStrictEqual(warned(), [])
+    yield* Effect.provide(Neighbours.say(kafka, namesOf("0000000a")), logger)
+    assert.strictEqual(warned().length, 1)
+  }))
+
 TestServers.describeWithKafka("two installations on one Kafka", () => {
   it.live("one that joins the group of another says so once, and the doctor counts them", () =>
     Effect.gen(function*() {
@@ -20,11 +69,7 @@ TestServers.describeWithKafka("two installations on one Kafka", () => {
       const prefix = `neighbours${process.pid}.`
       const options = (installation: string) => ({ brokers: brokers.split(","), installation })
       const look = Checkup.look({ ...options("0000000a"), prefix })
-      const said: Array<string> = []
-      const logger = Logger.layer([Logger.make(({ message }) => {
-        said.push(String(message))
-      })])
-      const warned = () => said.filter((line) => line.startsWith("another installation of Deadman is in the group"))
+      const { logger, warned } = hearing()
       const joined = (count: number, installations: number) =>
         eventually(
           `${installations} installations are in the group`,
