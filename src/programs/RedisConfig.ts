@@ -14,6 +14,7 @@ const files: PemFiles.Names = {
 }
 
 const prefixed = "DEADMAN_REDIS_PREFIX"
+const usual = "deadman:"
 
 /** `null` where none is named. */
 export const fromEnv: Effect.Effect<RedisConfig | null, Variables.Misconfigured | Config.ConfigError> = Effect.gen(
@@ -27,7 +28,10 @@ export const fromEnv: Effect.Effect<RedisConfig | null, Variables.Misconfigured 
           "escaped (%40 for @)"
       )
     }
-    const prefix = (yield* Variables.text(prefixed)) ?? "deadman:"
+    const prefix = (yield* Variables.text(prefixed)) ?? usual
+    if (text === null && prefix !== usual) {
+      return yield* Variables.wrong(prefixed, "is set and DEADMAN_REDIS_URL is not: name the Redis, or leave it out")
+    }
     if (!/^[A-Za-z0-9._:-]{1,100}$/.test(prefix)) {
       return yield* Variables.wrong(prefixed, "must be 1 to 100 of A-Z a-z 0-9 . _ : -: every key begins with it")
     }

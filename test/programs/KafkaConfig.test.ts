@@ -163,6 +163,8 @@ it.effect("a Redis takes files for rediss: alone", () =>
     assert.strictEqual(apart?.prefix, "billing:")
     const strange = yield* Effect.flip(from(RedisConfig.fromEnv, { DEADMAN_REDIS_URL, DEADMAN_REDIS_PREFIX: "a b" }))
     assert.match(strange.message, /^DEADMAN_REDIS_PREFIX must be 1 to 100 of/)
+    const alone = yield* Effect.flip(from(RedisConfig.fromEnv, { DEADMAN_REDIS_PREFIX: "billing:" }))
+    assert.match(alone.message, /^DEADMAN_REDIS_PREFIX is set and DEADMAN_REDIS_URL is not/)
     for (const url of ["", `redis://:${secret}@h`]) {
       const { message } = yield* Effect.flip(from(RedisConfig.fromEnv, { ...files, DEADMAN_REDIS_URL: url }))
       assert.match(message, /^DEADMAN_REDIS_SSL_CA has no effect without TLS: write rediss: in DEADMAN_REDIS_URL/)
@@ -190,10 +192,13 @@ it.effect("a program of one's own is told in the words of its options", () =>
       /^DEADMAN_KAFKA_SASL_USERNAME must be set too: kafkaSaslMechanism asks for a login$/
     )
     assert.match(yield* said({ redisUrl: "redis://h", redisSslCa: ca }), /^redisSslCa has no effect .* in redisUrl/)
+    assert.match(yield* said({ redisPrefix: "billing:" }), /^redisPrefix is set and DEADMAN_REDIS_URL is not/)
+    assert.match(yield* said({ kafkaPrefix: "billing." }), /^kafkaPrefix is set and DEADMAN_KAFKA_BROKERS is not/)
   }).pipe(Effect.scoped))
 
-it.effect("without brokers the defaults may be said, and mean no Kafka", () =>
+it.effect("without brokers the defaults may be said, and mean no Kafka, and without a URL no Redis", () =>
   Effect.gen(function*() {
+    assert.isNull(yield* from(RedisConfig.fromEnv, { DEADMAN_REDIS_PREFIX: "deadman:" }))
     const said = { DEADMAN_KAFKA_SSL: "false", DEADMAN_KAFKA_SASL_MECHANISM: "none" }
     assert.isNull(yield* from(KafkaConfig.fromEnv, said))
   }))
