@@ -6,6 +6,7 @@ import { tmpdir } from "node:os"
 import { join } from "node:path"
 import * as EmbeddedPostgres from "../adapters/embedded/EmbeddedPostgres.ts"
 import * as Database from "../adapters/postgres/Database.ts"
+import type { Server } from "../adapters/postgres/Target.ts"
 import { JobType, plainJob } from "../domain/Job.ts"
 import { JobStore } from "../ports/JobStore.ts"
 import { Submitter } from "../ports/Submitter.ts"
@@ -15,6 +16,7 @@ import * as Work from "./bench/Work.ts"
 import * as BenchHandlers from "./BenchHandlers.ts"
 import * as Processes from "./BenchProcesses.ts"
 import * as Loops from "./process/Loops.ts"
+import * as StoreConfig from "./StoreConfig.ts"
 import * as GroupCommit from "./submit/GroupCommit.ts"
 
 const failed = (what: string) => (error: { readonly message: string }) =>
@@ -25,11 +27,38 @@ const folder = Effect.acquireRelease(
   (path) => Effect.sync(() => rmSync(path, { recursive: true, force: true, maxRetries: 3 }))
 )
 
-const at = (url: string, name: string): string => {
+/** The database of that name on the server that `url` is of. */
+export const at = (url: string, name: string): string => {
   const parsed = new URL(url)
   parsed.pathname = `/${name}`
+  parsed.searchParams.delete("dbname")
   return parsed.href
 }
+
+/** What the programs of the bench are given besides what is theirs. */
+const inherited = (): Record<string, string> => {
+  const env: Record<string, string> = {}
+  for (const [key, value] of Object.entries(process.env)) {
+    if (value !== undefined && key !== "DEADMAN_DATA_DIR" && key !== "DEADMAN_PORT") {
+      env[key] = value
+    }
+  }
+  return env
+}
+
+/** Read as each program reads its own: over TLS or a socket too. */
+export const serverOf = (url: string): Effect.Effect<Server, BenchFailed> =>
+  StoreConfig.fromEnv.pipe(
+    Effect.provide(
+      ConfigProvider.layer(ConfigProvider.fromEnv({ env: { ...inherited(), DEADMAN_DATABASE_URL: url } }))
+    ),
+    Effect.map(({ profile }): Server =>
+      profile._tag === "postgres" ? { url: profile.url, pem: profile.pem } : { url: Redacted.make(url) }
+    ),
+    Effect.mapError(({ message }) =>
+      new BenchFailed({ message: message.replaceAll("DEADMAN_DATABASE_URL", "DEADMAN_BENCH_DATABASE_URL") })
+    )
+  )
 
 type Db = Database.Database["Service"]
 
@@ -71,7 +100,7 @@ const seedSql = (kind: "future" | "finished") =>
 
 const makeSite = Effect.fnUntraced(function*(
   admin: Db,
-  url: string,
+  server: Server,
   modulePath: string
 ): Effect.fn.Return<Site, BenchFailed, Scope.Scope> {
   const suffix = randomBytes(4).toString("hex")
@@ -81,15 +110,13 @@ const makeSite = Effect.fnUntraced(function*(
     sql(admin, `CREATE DATABASE ${name} TEMPLATE template0`),
     () => Effect.ignore(sql(admin, `DROP DATABASE IF EXISTS ${name} WITH (FORCE)`))
   )
-  const own = at(url, name)
-  const env: Record<string, string> = {}
-  for (const [key, value] of Object.entries(process.env)) {
-    if (value !== undefined && key !== "DEADMAN_DATA_DIR" && key !== "DEADMAN_PORT") {
-      env[key] = value
-    }
+  const own = at(Redacted.value(server.url), name)
+  const env: Record<string, string> = { ...inherited(), DEADMAN_DATABASE_URL: own }
+  if ((env["DEADMAN_REDIS_URL"] ?? "").trim() !== "") {
+    // Each database is an installation of its own, and a real one may have these keys.
+    env["DEADMAN_REDIS_PREFIX"] = `${(env["DEADMAN_REDIS_PREFIX"] ?? "").trim() || "deadman:"}${suffix}:`
   }
   Object.assign(env, {
-    DEADMAN_DATABASE_URL: own,
     DEADMAN_LOG_LEVEL: process.env["DEADMAN_LOG_LEVEL"] ?? "error",
     DEADMAN_LOG_FORMAT: "json",
     DEADMAN_HANDLERS: modulePath,
@@ -100,7 +127,7 @@ const makeSite = Effect.fnUntraced(function*(
       Layer.provideMerge(Adapters.layer("server")),
       Layer.provide(Loops.layer),
       Layer.provide(ConfigProvider.layer(ConfigProvider.fromEnv({ env }))),
-      Layer.merge(Database.layer({ url: Redacted.make(own), applicationName: "deadman-bench" }))
+      Layer.merge(Database.layer({ ...server, url: Redacted.make(own), applicationName: "deadman-bench" }))
     )
   ).pipe(Effect.mapError(failed("the ports of the bench")))
   const database = Context.get(services, Database.Database)
@@ -202,17 +229,15 @@ export const layer = (url: string | null): Layer.Layer<Stage, BenchFailed> =>
       const path = yield* folder
       const modulePath = join(path, "handlers.mjs")
       writeFileSync(modulePath, BenchHandlers.source)
-      const base = url ?? Redacted.value(
-        (yield* EmbeddedPostgres.acquire({ dataDir: join(path, "data") }).pipe(
+      const server = url === null
+        ? yield* EmbeddedPostgres.acquire({ dataDir: join(path, "data") }).pipe(
           Effect.mapError(failed("a Postgres for the bench"))
-        )).url
-      )
-      const services = yield* Layer.build(
-        Database.layer({ url: Redacted.make(base), applicationName: "deadman-bench" })
-      )
+        )
+        : yield* serverOf(url)
+      const services = yield* Layer.build(Database.layer({ ...server, applicationName: "deadman-bench" }))
       const admin = Context.get(services, Database.Database)
       return Stage.of({
-        site: makeSite(admin, base, modulePath),
+        site: makeSite(admin, server, modulePath),
         hello: Effect.map(Processes.hello, ({ port }) => port),
         nowMs: Effect.sync(() => Number(process.hrtime.bigint()) / 1e6)
       })
