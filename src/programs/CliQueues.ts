@@ -26,10 +26,14 @@ const showAll = Effect.suspend(() =>
 
 const list = Command.make("list", {}, () => showAll).pipe(Command.withDescription("All queues, by name"))
 
-const isThere = (client: Client["Service"], name: string) =>
+const lookMs = 2_000
+
+/** Only for a note: whatever else comes of it, the change itself is still to be tried. */
+const isMissing = (client: Client["Service"], name: string) =>
   client.call("always", (api) => api.queues.getQueue({ params: { name } })).pipe(
-    Effect.as(true),
-    Effect.catchTag("NotFound", () => Effect.succeed(false))
+    Effect.as(false),
+    Effect.timeoutOrElse({ duration: lookMs, orElse: () => Effect.succeed(false) }),
+    Effect.catch((error) => Effect.succeed(error._tag === "NotFound"))
   )
 
 /**
@@ -42,9 +46,9 @@ const changed = Effect.fnUntraced(function*(
   name: string,
   ask: Effect.Effect<QueueText.ShownQueue, ClientError>
 ) {
-  const was = yield* isThere(client, name)
+  const isNew = yield* isMissing(client, name)
   const queue = yield* ask
-  if (!was) {
+  if (isNew) {
     yield* note(`There was no queue ${name} so far: it is made now. Is that its name? (\`deadman queues\` lists them.)`)
   }
   yield* show(queue, () => QueueText.table(look, [queue]))

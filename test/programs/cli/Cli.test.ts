@@ -2,6 +2,8 @@
 import { assert, it } from "@effect/vitest"
 import { Context, Deferred, Effect, Fiber, Layer, Redacted } from "effect"
 import { readFileSync } from "node:fs"
+import { createServer, type Server as HttpServer } from "node:http"
+import type { AddressInfo } from "node:net"
 import * as ApiClient from "../../support/ApiClient.ts"
 import * as Cli from "../../support/Cli.ts"
 import { freshDatabase } from "../../support/Database.ts"
@@ -38,6 +40,28 @@ class Server extends Context.Service<Server, Site>()("deadman/test/programs/cli/
     })
   )
 }
+
+/** Answers all but looks with `body`. */
+const pausingOnly = (look: 503 | "no answer", body: unknown) =>
+  Effect.map(
+    Effect.acquireRelease(
+      Effect.callback<HttpServer>((resume) => {
+        const server = createServer(({ method }, response) => {
+          if (method !== "GET" || look !== "no answer") {
+            response.writeHead(method === "GET" ? 503 : 200, { "content-type": "application/json" })
+            response.end(JSON.stringify(method === "GET" ? { error: { code: "unavailable", message: "no" } } : body))
+          }
+        })
+        server.listen(0, "127.0.0.1", () => resume(Effect.succeed(server)))
+      }),
+      (server) =>
+        Effect.sync(() => {
+          server.closeAllConnections()
+          server.close()
+        })
+    ),
+    (server) => `http://127.0.0.1:${(server.address() as AddressInfo).port}`
+  )
 
 const deadman = (...args: ReadonlyArray<string>) => deadmanWith({}, ...args)
 
@@ -296,6 +320,18 @@ it.layer(Server.layer, { excludeTestServices: true, timeout: "2 minutes" })("dea
       )
       assert.strictEqual((yield* deadman("queues", "set", "cli-q")).code, 2)
       assert.strictEqual((yield* deadman("queues", "set", "cli-q", "--step", "soon")).code, 2)
+    }), 180_000)
+
+  it.effect("pauses a queue also where it cannot be looked at", () =>
+    Effect.gen(function*() {
+      const { api } = yield* Server
+      yield* api.send("POST", "/queues/cli-hidden/pause")
+      const shown = (yield* api.send("GET", "/queues/cli-hidden")).body
+      for (const look of [503, "no answer"] as const) {
+        const url = yield* pausingOnly(look, shown)
+        const paused = ok(yield* deadmanWith({ env: { DEADMAN_URL: url } }, "queues", "pause", "cli-hidden", "--json"))
+        assert.deepStrictEqual([documentOf(paused), paused.err], [shown, ""])
+      }
     }), 180_000)
 
   it.effect("puts a schedule, shows, pauses, resumes and runs it, and deletes it", () =>
