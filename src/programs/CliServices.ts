@@ -57,7 +57,7 @@ export const migrate = Command.make(
           advice === null
             ? away(`The database does not answer: ${message}. Is it up, and is DEADMAN_DATABASE_URL right?`)
             : new CliFailed({
-              code: "unusable",
+              code: "refused",
               exit: exits.refused,
               message: `The database cannot be used: ${message}. ${advice}.`
             })

@@ -207,8 +207,9 @@ it.live(
       const said = yield* doctor(pooler)
       assert.strictEqual(levelOf(said, "refused"), "bad")
       assert.match(JSON.stringify(said), /looks like a pooler in front of Postgres. Connect to Postgres itself/)
-      const migrated = yield* Cli.run(["migrate"], { env: pooler })
+      const migrated = yield* Cli.run(["migrate", "--json"], { env: pooler })
       assert.strictEqual(migrated.code, 1)
+      assert.strictEqual(JSON.parse(migrated.out).error.code, "refused")
       assert.include(migrated.err, "Connect to Postgres itself")
       const guess = new URL(env.DEADMAN_DATABASE_URL)
       guess.password = "hunter2"
@@ -216,7 +217,7 @@ it.live(
       const tls = yield* doctor({ DEADMAN_DATABASE_URL: `${env.DEADMAN_DATABASE_URL}?sslmode=require` })
       assert.strictEqual(levelOf(tls, "refused"), "bad")
       assert.include(JSON.stringify(tls), "does not support TLS")
-      assert.notInclude(JSON.stringify([said, tls]) + migrated.err, "hunter2")
+      assert.notInclude(JSON.stringify([said, tls]) + migrated.err + migrated.out, "hunter2")
     }).pipe(Effect.scoped),
   180_000
 )
