@@ -51,7 +51,7 @@ export const make: Effect.Effect<Effect.Effect<Readiness>, never, JobStore | Loo
         ready: reasons.length === 0,
         reasons,
         degraded: yield* loops.degraded,
-        loops: states,
+        loops: states.map(({ lastOkMsAgo, name }) => ({ name, lastOkMsAgo })),
         services: { [storeName]: up ? "up" : "away", ...(yield* loops.services) }
       }
       return answer

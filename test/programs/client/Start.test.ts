@@ -74,6 +74,7 @@ describe("Deadman.start", () => {
       const { degraded, loops, services } = yield* ready
       assert.deepStrictEqual([degraded, services], [[], { store: "up" }])
       assert.includeMembers(loops.map(({ name }) => name), ["claim", "settle", "heartbeat", "reap", "schedule"])
+      assert.deepStrictEqual([...new Set(loops.map((loop) => Object.keys(loop).join()))], ["name,lastOkMsAgo"])
 
       yield* does(() => deadman.submit(holds, null))
       yield* eventually("the job runs", Effect.sync(() => end !== undefined), "60 seconds")
