@@ -64,7 +64,7 @@ const siege = Effect.fnUntraced(function*(seed: number) {
 
   const submitting = Effect.gen(function*() {
     const draw = drawing(draws.below(2 ** 30))
-    const nowMs = yield* store.now
+    const nowMs = yield* patiently(store.now)
     while (over < claimants && jobs.size < jobsMax) {
       const batch = yield* Effect.forEach(
         Array.from({ length: draw.of([1, 1, 3, 20, 70]) }),
@@ -79,8 +79,8 @@ const siege = Effect.fnUntraced(function*(seed: number) {
           })
       )
       batch.forEach((job) => jobs.set(job.id, job))
-      yield* store.submit(batch, { atomic: false })
-      yield* store.promote(100)
+      yield* patiently(store.submit(batch, { atomic: false }))
+      yield* patiently(store.promote(100))
       yield* Effect.sleep(draw.below(12))
     }
   })
@@ -181,6 +181,30 @@ const siege = Effect.fnUntraced(function*(seed: number) {
     yield* patiently(process.endLeases([lease]))
   })
 
+  const recalled = Effect.fnUntraced(function*(process: JobStore["Service"], lease: LeaseId) {
+    const { jobs } = yield* patiently(process.recall(lease))
+    for (const job of jobs) {
+      const claim = `${job.id} ${job.epoch}`
+      assert.include([undefined, lease], given.get(claim), `${claim} is given out twice`)
+      given.set(claim, lease)
+    }
+    return jobs
+  })
+
+  /** One that waits for a locked row for too long fails: what it took, if anything, is asked for as after a cut. */
+  const taking = <E>(
+    process: JobStore["Service"],
+    request: ClaimRequest,
+    claims: Effect.Effect<ReadonlyArray<ClaimedJob>, E>
+  ) =>
+    Effect.matchEffect(claims, {
+      onFailure: () => {
+        doubtful.add(request.lease)
+        return recalled(process, request.lease)
+      },
+      onSuccess: (taken) => Effect.as(check(request, taken), taken)
+    })
+
   const claiming = Effect.fnUntraced(function*() {
     const draw = drawing(draws.below(2 ** 30))
     const process = yield* another
@@ -205,34 +229,28 @@ const siege = Effect.fnUntraced(function*(seed: number) {
       if (how === 0) {
         // Cut off somewhere: before it was sent, at the server, or on the way back.
         doubtful.add(lease)
-        const answer = yield* Effect.timeoutOption(process.claim(request), draw.of([0, 1, 1, 2, 3, 5]))
-        if (answer._tag === "Some") {
-          yield* check(request, answer.value)
-        }
-        const recalled = yield* patiently(process.recall(lease))
-        for (const job of recalled.jobs) {
-          given.set(`${job.id} ${job.epoch}`, lease)
-        }
+        const cutOff = Effect.timeout(process.claim(request), draw.of([0, 1, 1, 2, 3, 5]))
+        yield* taking(process, request, cutOff)
+        const found = yield* recalled(process, lease)
         if (draw.chance(0.5)) {
-          yield* settling(process, draw, lease, recalled.jobs)
+          yield* settling(process, draw, lease, found)
         } else {
           yield* patiently(process.abandon([lease]))
         }
       } else if (how === 1) {
-        const [left, right] = yield* Effect.all([process.claim(request), process.claim(request)], { concurrency: 2 })
-        assert.isTrue(left.length === 0 || right.length === 0, "a claim that is sent twice takes jobs once")
-        yield* check(request, [...left, ...right])
-        yield* settling(process, draw, lease, [...left, ...right])
+        const twice = Effect.all([process.claim(request), process.claim(request)], { concurrency: 2 }).pipe(
+          Effect.map(([left, right]) => {
+            assert.isTrue(left.length === 0 || right.length === 0, "a claim that is sent twice takes jobs once")
+            return [...left, ...right]
+          })
+        )
+        yield* settling(process, draw, lease, yield* taking(process, request, twice))
       } else if (how === 2 && jobs.size > 0) {
-        const { claimed } = yield* process.claimIds({
-          ...request,
-          ids: Array.from({ length: 1 + draw.below(40) }, () => some(draw))
-        })
-        yield* check(request, claimed)
-        yield* settling(process, draw, lease, claimed)
+        const ids = Array.from({ length: 1 + draw.below(40) }, () => some(draw))
+        const byId = Effect.map(process.claimIds({ ...request, ids }), ({ claimed }) => claimed)
+        yield* settling(process, draw, lease, yield* taking(process, request, byId))
       } else {
-        const taken = yield* process.claim(request)
-        yield* check(request, taken)
+        const taken = yield* taking(process, request, process.claim(request))
         if (how === 3) {
           yield* patiently(process.abandon([lease]))
         } else {
@@ -253,8 +271,8 @@ const siege = Effect.fnUntraced(function*(seed: number) {
   const draw = drawing(draws.below(2 ** 30))
   for (let idle = 0; idle < 3;) {
     yield* patiently(store.abandon([...doubtful]))
-    yield* store.promote(1_000)
-    yield* store.expire(1_000)
+    yield* patiently(store.promote(1_000))
+    yield* patiently(store.expire(1_000))
     const lease = yield* Jobs.freshLease
     const request: ClaimRequest = {
       lease,
@@ -265,10 +283,10 @@ const siege = Effect.fnUntraced(function*(seed: number) {
       freeSlots: 1,
       bytes: 1e7
     }
-    const taken = yield* store.claim(request)
-    yield* check(request, taken)
-    yield* store.settle(taken.map((job) => settlement(claimOf(lease, job), "complete", { result: null })))
-    yield* store.endLeases([lease])
+    const taken = yield* taking(store, request, store.claim(request))
+    const ends = taken.map((job) => settlement(claimOf(lease, job), "complete", { result: null }))
+    yield* patiently(store.settle(ends))
+    yield* patiently(store.endLeases([lease]))
     const [waits] = yield* Rows.query(`SELECT count(*)::int AS n FROM deadman.job WHERE state NOT IN (3, 4)`)
     idle = waits?.["n"] === 0 ? idle + 1 : 0
   }
