@@ -245,14 +245,10 @@ it.layer(Layer.provideMerge(storeLayer, Postgres.layer), { excludeTestServices: 
         assert.deepStrictEqual(yield* store.settle([settlement(stuck.claims[0]!, "complete")]), [written])
       }))
 
-    it.effect("a lapse that takes too long fails by itself, and what was taken before it is told", () =>
+    it.effect("a lapse that takes too long holds up no other, wherever it stands, and fails where it is alone", () =>
       Effect.gen(function*() {
         const store = yield* JobStore
-        const [free, slow, last] = [yield* running(2), yield* running(2), yield* running(2)]
-        const lapsed = yield* Effect.forEach(
-          [free.lease, slow.lease, last.lease],
-          (lease) => Effect.map(tokenOf(lease), (token) => ({ lease, token }))
-        )
+        const slow = yield* running(2)
         yield* Rows.query(
           `CREATE FUNCTION public.too_long() RETURNS trigger LANGUAGE plpgsql AS $$
            BEGIN
@@ -263,14 +259,21 @@ it.layer(Layer.provideMerge(storeLayer, Postgres.layer), { excludeTestServices: 
           `CREATE TRIGGER too_long BEFORE UPDATE ON deadman.job FOR EACH ROW
            WHEN (OLD.lease = '${slow.lease}') EXECUTE FUNCTION public.too_long()`
         )
-        const answers = yield* store.reclaim(lapsed, counting)
-        assert.deepStrictEqual(answers.map(({ _tag }) => _tag), ["Reclaimed", "Locked", "Locked"])
-        const error = yield* Effect.flip(store.reclaim(lapsed.slice(1), counting))
-        assert.strictEqual(error.operation, "reclaim")
-        const [other] = yield* store.reclaim(lapsed.slice(2), counting)
-        assert.strictEqual(other?._tag, "Reclaimed")
+        const lapsedOf = (leases: ReadonlyArray<LeaseId>) =>
+          Effect.forEach(leases, (lease) => Effect.map(tokenOf(lease), (token) => ({ lease, token })))
+        for (let place = 0; place < 3; place++) {
+          const leases = [(yield* running(2)).lease, (yield* running(2)).lease]
+          leases.splice(place, 0, slow.lease)
+          const answers = yield* store.reclaim(yield* lapsedOf(leases), counting)
+          assert.deepStrictEqual(
+            answers.map(({ _tag, lease }) => [_tag, lease]),
+            leases.map((lease) => [lease === slow.lease ? "Locked" : "Reclaimed", lease])
+          )
+        }
+        const alone = yield* lapsedOf([slow.lease])
+        assert.strictEqual((yield* Effect.flip(store.reclaim(alone, counting))).operation, "reclaim")
         yield* Rows.query(`DROP TRIGGER too_long ON deadman.job`)
-        const [freed] = yield* store.reclaim(lapsed.slice(1, 2), counting)
+        const [freed] = yield* store.reclaim(alone, counting)
         assert.strictEqual(freed?._tag, "Reclaimed")
       }))
 

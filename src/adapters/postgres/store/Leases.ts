@@ -11,6 +11,7 @@ import type { JobId } from "../../../domain/JobId.ts"
 import { jobStates } from "../../../domain/JobState.ts"
 import type { JobStore, LeaseRecord, Reclaimed, Verified } from "../../../ports/JobStore.ts"
 import { type Database, texts, uuids } from "../Database.ts"
+import type { DatabaseFailed } from "../DatabaseFailed.ts"
 import * as Sql from "./LeasesSql.ts"
 import { orUnavailable, type StoreOptions } from "./Rows.ts"
 
@@ -127,23 +128,34 @@ export const make = (
     })
   })
 
-  /** Each by itself, up to one that fails: what was taken before that is told all the same. */
+  /**
+   * Each by itself. What is wrong with one lease holds up no other: the first that takes too long is passed over like a
+   * locked one, unless no other can be taken either.
+   */
   const takeEach = Effect.fnUntraced(function*(lapsed: Lapsed, how: How) {
     const answers: Array<Reclaimed> = []
+    let failure: DatabaseFailed | null = null
     for (const one of lapsed) {
       const answer = yield* Effect.result(take([one], how))
       if (answer._tag === "Success") {
         answers.push(...answer.success)
-      } else if (answer.failure.kind === "locked") {
-        answers.push({ _tag: "Locked", lease: one.lease })
-      } else if (answers.some(({ _tag }) => _tag === "Reclaimed")) {
-        const left = lapsed.slice(answers.length)
-        return [...answers, ...left.map(({ lease }): Reclaimed => ({ _tag: "Locked", lease }))]
-      } else {
-        return yield* Effect.fail(answer.failure)
+        continue
+      }
+      answers.push({ _tag: "Locked", lease: one.lease })
+      if (answer.failure.kind === "locked") {
+        continue
+      }
+      const again = failure !== null || answer.failure.code !== tooLong
+      failure = answer.failure
+      if (again) {
+        break
       }
     }
-    return answers
+    if (failure !== null && !answers.some(({ _tag }) => _tag === "Reclaimed")) {
+      return yield* Effect.fail(failure)
+    }
+    // What was taken is told, also if the rest must be asked for again.
+    return lapsed.map(({ lease }, n): Reclaimed => answers[n] ?? { _tag: "Locked", lease })
   })
 
   const takeApart = (lapsed: Lapsed, how: How) =>
