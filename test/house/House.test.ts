@@ -6,7 +6,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import { execFileSync } from "node:child_process"
 import { existsSync, globSync, readFileSync } from "node:fs"
-import { basename, dirname } from "node:path"
+import { basename, dirname, join } from "node:path"
 import { edges } from "../../src/domain/JobState.ts"
 
 const sources = globSync("{src,test}/**/*.ts", { exclude: ["**/node_modules/**"] }).sort()
@@ -128,6 +128,19 @@ describe("the tests", () => {
 
 describe("the repository", () => {
   const texts = tracked().filter((file) => !/\.(png|jpe?g|gif|ico|woff2?|gz|tgz|wasm)$/.test(file))
+
+  it("has no program whose imports name files that are not there", () => {
+    // What is compiled is checked by that; these are read only by those who run them.
+    const imports = tracked().filter((file) => /\.m?js$/.test(file)).flatMap((file) =>
+      [...read(file).matchAll(/(?:from|import|import\()\s*"(\.[^"]+)"/g)].map(([, path = ""]) => ({ file, path }))
+    )
+    assert.isNotEmpty(imports)
+    const missing = imports.filter(({ file, path }) =>
+      // The build makes it.
+      !path.includes("/dist/") && !existsSync(join(dirname(file), path))
+    )
+    assert.deepStrictEqual(missing, [])
+  })
 
   it("names no path of a machine", () => {
     const pattern = /(^|[^A-Za-z0-9_./-])\/(work|farm|root|tmp\/bash_jobs[^ ]*|home\/[a-z]+)\/[A-Za-z0-9._-]+/

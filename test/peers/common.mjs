@@ -32,8 +32,7 @@ const familyMs = (pid) => {
 
 /** CPU of the whole Postgres, of Redis and of Kafka so far, in ms: of those that were started. */
 export const serverCpu = () =>
-  familyMs(Number(process.env.PEERS_POSTGRES_PID)) +
-  [process.env.PEERS_REDIS_PID, process.env.PEERS_KAFKA_PID].reduce((sum, pid) => sum + (stat(pid)?.own ?? 0), 0)
+  (process.env.PEERS_SERVER_PIDS ?? "").split(" ").filter(Boolean).reduce((sum, pid) => sum + familyMs(Number(pid)), 0)
 
 export const selfCpu = () => {
   const { system, user } = process.cpuUsage()

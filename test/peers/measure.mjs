@@ -161,7 +161,8 @@ const idle = async () => {
   await system.reset(mode)
   const worker = await workerOf()
   await worker.ask({ kind: "go" }, "started")
-  await sleep(4_000)
+  // A worker of Deadman is calm when it has heard nothing for ten seconds.
+  await sleep(12_000)
   await settle()
   const { cpu: before } = await worker.ask({ kind: "usage" }, "usage")
   const server = serverCpu()

@@ -14,7 +14,7 @@ import { cpus, loadavg, totalmem } from "node:os"
 import { join } from "node:path"
 import { fileURLToPath } from "node:url"
 import { parseArgs } from "node:util"
-import * as GuardedFolder from "../support/GuardedFolder.ts"
+import * as GuardedFolder from "../../src/adapters/chaos/GuardedFolder.ts"
 import * as KafkaServer from "../support/KafkaServer.ts"
 import * as PostgresServer from "../support/PostgresServer.ts"
 import * as RedisServer from "../support/RedisServer.ts"
@@ -59,11 +59,15 @@ const withRiver = Effect.gen(function*() {
   return { groups: groupsOf({ ...asked, without: ["river"] }), env: {}, river: "" }
 })
 
+/** The servers of which a system uses the CPU; an idle broker is nobody else's. */
+const serversOf = { bullmq: ["REDIS"], "deadman-scale": ["POSTGRES", "REDIS", "KAFKA"] }
+
 /** One run, in a process of its own; null if it gave no figures. */
 const measure = (env, scenario, { mode, options, system }) =>
   new Promise((resolve) => {
+    const pids = (serversOf[system] ?? ["POSTGRES"]).map((name) => env[`PEERS_${name}_PID`])
     const child = spawn(process.execPath, [pathOf("./measure.mjs"), scenario, system, mode, ...options], {
-      env: { ...process.env, ...env },
+      env: { ...process.env, ...env, PEERS_SERVER_PIDS: pids.join(" ") },
       stdio: ["ignore", "ignore", "pipe"]
     })
     const timer = setTimeout(() => child.kill("SIGKILL"), 180_000)
@@ -79,24 +83,28 @@ const measure = (env, scenario, { mode, options, system }) =>
     })
   })
 
-/** The servers that the groups need, started; what the measuring processes are to know of them. */
+const pidOf = ({ pid }) => Effect.map(pid, (pid) => String(Option.getOrElse(pid, () => 0)))
+
+/** The Postgres and the Redis that the groups need, started; what the measuring processes are to know of them. */
 const servers = Effect.fnUntraced(function*(groups) {
-  const pidOf = ({ pid }) => Effect.map(pid, (pid) => String(Option.getOrElse(pid, () => 0)))
   const postgres = yield* PostgresServer.start({ settings: { max_wal_size: "4GB" } })
   const env = { PEERS_DATABASE_URL: Redacted.value(postgres.url), PEERS_POSTGRES_PID: yield* pidOf(postgres) }
   if (isIn(groups, "bullmq", "deadman-scale")) {
     const redis = yield* RedisServer.start({ settings: { appendonly: "yes", appendfsync: "everysec", save: "" } })
     Object.assign(env, { PEERS_REDIS_PORT: String(redis.port), PEERS_REDIS_PID: yield* pidOf(redis) })
   }
-  if (isIn(groups, "deadman-scale")) {
-    const kafka = yield* KafkaServer.start({ quick: false })
-    Object.assign(env, { PEERS_KAFKA_BROKERS: kafka.brokers, PEERS_KAFKA_PID: yield* pidOf(kafka) })
-    // The broker compiles what it runs often: that is not what a round is to measure.
-    yield* Effect.promise(() =>
-      measure(env, "end-to-end", { system: "deadman-scale", mode: "default", options: ["jobs=60000"] })
-    )
-  }
   return env
+})
+
+/** The same of a Kafka. */
+const broker = Effect.fnUntraced(function*(env) {
+  const kafka = yield* KafkaServer.start({ quick: false })
+  const both = { ...env, PEERS_KAFKA_BROKERS: kafka.brokers, PEERS_KAFKA_PID: yield* pidOf(kafka) }
+  // The broker compiles what it runs often: that is not what a round is to measure.
+  yield* Effect.promise(() =>
+    measure(both, "end-to-end", { system: "deadman-scale", mode: "default", options: ["jobs=60000"] })
+  )
+  return both
 })
 
 /** Every row of every group in turn, round by round: the tables. */
@@ -159,7 +167,10 @@ const main = Effect.gen(function*() {
   execFileSync(process.execPath, [pathOf("../../deploy/build.mjs")], { stdio: "inherit" })
   const { env, groups, river } = yield* withRiver
   Object.assign(env, yield* servers(groups))
-  const tables = yield* measureAll(groups, env)
+  // Last, so that nothing else shares the machine with a broker.
+  const last = groups.filter((one) => isIn([one], "deadman-scale"))
+  const tables = yield* measureAll(groups.filter((one) => !last.includes(one)), env)
+  if (last.length > 0) tables.push(...yield* Effect.scoped(Effect.flatMap(broker(env), (env) => measureAll(last, env))))
   const own = values.own === "" ? [] : ["**Deadman by itself, one round** (`dist/bench.js`)", measureOwn(env)]
   const text = [circumstances(river), ...tables, ...own].join("\n\n")
   process.stdout.write(`${text}\n`)
