@@ -141,16 +141,42 @@ const shares: ReadonlyArray<readonly [type: JobKind, share: number]> = [["side-e
   0.05
 ]]
 
-const killsPerMs = (order: Order) => order.workers * order.killRate / order.killIntervalMs
-
 const has = (order: Order, kind: FaultKind) => order.faults.some((wish) => wish.kind === kind)
+
+/** Nothing is hurt before there is something to hurt. */
+const quietMs = 1_500
+
+const killTimes = (order: Order, spanMs: number, draw: Draws.Draw): ReadonlyArray<number> => {
+  const found: Array<number> = []
+  for (let tick = order.killIntervalMs; tick < spanMs; tick += order.killIntervalMs) {
+    for (let worker = 0; worker < order.workers; worker++) {
+      if (draw() < order.killRate) {
+        found.push(tick - draw() * order.killIntervalMs)
+      }
+    }
+  }
+  return found
+}
+
+const drawOf = (order: Order, kind: FaultKind) => Draws.make(order.seed, `fault/${kind}`)
+
+/** How long it takes until enough kills have been drawn, whatever luck the seed has; at most `longestMs`. */
+const killsWithin = (order: Order, longestMs: number): number => {
+  const enough = Math.ceil(hitMin * 1.4 / Math.max(1, order.threads * busyShare))
+  for (let hurtMs = order.killIntervalMs + 1; hurtMs < longestMs - quietMs; hurtMs += order.killIntervalMs) {
+    if (killTimes(order, hurtMs, drawOf(order, "kill")).length >= enough) {
+      return quietMs + hurtMs
+    }
+  }
+  return longestMs
+}
 
 /** Long enough for the jobs, and for enough kills; short enough for the drain to fit in as well. */
 const spanOf = (order: Order): number => {
+  const longestMs = order.timeoutMs * 0.7
   const jobsMs = order.jobs / paceMax * 1_000
-  const perKill = Math.max(1, order.threads * busyShare)
-  const killsMs = has(order, "kill") && order.killRate > 0 ? hitMin * 1.4 / perKill / killsPerMs(order) : 0
-  return Math.round(Math.min(order.timeoutMs * 0.7, Math.max(20_000, 6 * order.leaseMs, jobsMs, killsMs)))
+  const killsMs = has(order, "kill") && order.killRate > 0 ? killsWithin(order, longestMs) : 0
+  return Math.round(Math.min(longestMs, Math.max(20_000, 6 * order.leaseMs, jobsMs, killsMs)))
 }
 
 const lengthOf = (kind: FaultKind, order: Order, draw: Draws.Draw): number => {
@@ -190,24 +216,9 @@ const times = (rate: number, spanMs: number, draw: Draws.Draw): ReadonlyArray<nu
   return found
 }
 
-const killTimes = (order: Order, spanMs: number, draw: Draws.Draw): ReadonlyArray<number> => {
-  const found: Array<number> = []
-  for (let tick = order.killIntervalMs; tick < spanMs; tick += order.killIntervalMs) {
-    for (let worker = 0; worker < order.workers; worker++) {
-      if (draw() < order.killRate) {
-        found.push(tick - draw() * order.killIntervalMs)
-      }
-    }
-  }
-  return found
-}
-
-/** Nothing is hurt before there is something to hurt. */
-const quietMs = 1_500
-
 const faultsOf = (order: Order, spanMs: number): ReadonlyArray<Fault> => {
   const drawn = order.faults.flatMap(({ kind, perMinute: wished }) => {
-    const draw = Draws.make(order.seed, `fault/${kind}`)
+    const draw = drawOf(order, kind)
     const hurtMs = spanMs - quietMs
     const at = kind === "kill" ? killTimes(order, hurtMs, draw) : times(wished ?? perMinute[kind], hurtMs, draw)
     return inProfile(kind, order.profile)

@@ -51,6 +51,16 @@ describe("the plan", () => {
     }
   })
 
+  it("has enough kills whatever the seed", () => {
+    const small = { jobs: 2_000, threads: 64, killIntervalMs: 2_500, leaseMs: 2_000, timeoutMs: 150_000 }
+    for (let n = 0; n < 300; n++) {
+      const { faults, spanMs } = Plan.make(order({ ...small, seed: `seed-${n}` }))
+      const kills = faults.filter(({ kind }) => kind === "kill").length
+      assert.isAtLeast(kills * 64 * 0.4, 1.4 * Plan.hitMin, `seed-${n}`)
+      assert.isAtMost(spanMs, 150_000 * 0.7)
+    }
+  })
+
   it("takes less than a quarter of an hour to submit 100,000 jobs, with 70 kills and 20 freezes and more", () => {
     const { faults, spanMs } = Plan.make(
       order({ jobs: 100_000, threads: 16, killRate: 0.25, killIntervalMs: 5_000, leaseMs: 5_000, timeoutMs: 1_800_000 })
