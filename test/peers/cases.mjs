@@ -93,8 +93,6 @@ export const groupsOf = ({ idleSeconds, only, rounds, seconds, size, without }) 
       scale
     ),
     pickUp("scale", "Scale profile: pick-up at 50/s", each("default", () => paced(50), scaleProfile), scale),
-    group("idle", "Idle", "idle", each("default", () => [`seconds=${idleSeconds}`], forNode), {
-      rounds: Math.min(rounds, 2)
-    })
+    group("idle", "Idle", "idle", each("default", () => [`seconds=${idleSeconds}`], forNode))
   ].filter(({ suite }) => only.includes(suite))
 }

@@ -9,30 +9,55 @@ export const redisPort = Number(process.env.PEERS_REDIS_PORT)
 export const now = () => Number(process.hrtime.bigint()) / 1e6
 export const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms))
 
+/** To the nanosecond, where `stat` counts in ticks of ten milliseconds: an idle server uses few of them in a minute. */
+const ofThreads = (pid) =>
+  readdirSync(`/proc/${pid}/task`).reduce(
+    (sum, thread) => sum + Number(readFileSync(`/proc/${pid}/task/${thread}/schedstat`, "utf8").split(" ")[0]) / 1e6,
+    0
+  )
+
 const stat = (pid) => {
   try {
     const text = readFileSync(`/proc/${pid}/stat`, "utf8")
     const fields = text.slice(text.lastIndexOf(")") + 2).split(" ").map(Number)
-    return { parent: fields[1], own: (fields[11] + fields[12]) * 10, children: (fields[13] + fields[14]) * 10 }
+    return {
+      parent: fields[1],
+      title: readFileSync(`/proc/${pid}/cmdline`, "utf8"),
+      // `stat` has what threads used that are gone.
+      own: Math.max((fields[11] + fields[12]) * 10, ofThreads(pid)),
+      children: (fields[13] + fields[14]) * 10
+    }
   } catch {
     return null
   }
 }
 
-const familyMs = (pid) => {
-  let sum = 0
-  for (const entry of readdirSync("/proc").filter((name) => /^\d+$/.test(name))) {
+const family = (pid) =>
+  readdirSync("/proc").filter((name) => /^\d+$/.test(name)).flatMap((entry) => {
     const found = stat(entry)
-    if (found === null) continue
-    if (Number(entry) === pid) sum += found.own + found.children
-    else if (found.parent === pid) sum += found.own
-  }
-  return sum
-}
+    const head = Number(entry) === pid
+    return found !== null && (head || found.parent === pid) ? [{ ...found, head }] : []
+  })
+
+const sumOf = (ofServer) =>
+  (process.env.PEERS_SERVER_PIDS ?? "").split(" ").filter(Boolean).reduce(
+    (sum, pid) => family(Number(pid)).reduce((sum, member) => sum + ofServer(member), sum),
+    0
+  )
 
 /** CPU of the whole Postgres, of Redis and of Kafka so far, in ms: of those that were started. */
-export const serverCpu = () =>
-  (process.env.PEERS_SERVER_PIDS ?? "").split(" ").filter(Boolean).reduce((sum, pid) => sum + familyMs(Number(pid)), 0)
+export const serverCpu = () => sumOf(({ children, head, own }) => head ? own + children : own)
+
+/** A backend of Postgres is titled with its client: `postgres: deadman deadman 127.0.0.1(41078) idle`. */
+const isBackend = ({ title }) => /^postgres: .* \S+\(\d+\) /.test(title)
+const isOfPostgres = ({ title }) => /^postgres: |\/postgres\0/.test(title)
+
+/**
+ * The same, of what those who are connected had done for them: without what Postgres does with nobody there, of which
+ * autovacuum alone is more than an idle worker, and comes once a minute.
+ */
+export const connectedCpu = () =>
+  sumOf((member) => isOfPostgres(member) ? (isBackend(member) ? member.own : 0) : member.own)
 
 export const selfCpu = () => {
   const { system, user } = process.cpuUsage()

@@ -1,5 +1,5 @@
 /** `measure.mjs SCENARIO SYSTEM MODE key=value…`: one run; prints its figures as one line of JSON. */
-import { now, percentile, serverCpu, settle, sleep, walBytes } from "./common.mjs"
+import { connectedCpu, now, percentile, serverCpu, settle, sleep, walBytes } from "./common.mjs"
 import * as Processes from "./processes.mjs"
 
 const [scenario, name, mode, ...pairs] = process.argv.slice(2)
@@ -165,17 +165,20 @@ const idle = async () => {
   await sleep(12_000)
   await settle()
   const { cpu: before } = await worker.ask({ kind: "usage" }, "usage")
+  const connected = connectedCpu()
   const server = serverCpu()
   const start = now()
   await sleep(seconds * 1_000)
   const took = (now() - start) / 1_000
   const { cpu, rss } = await worker.ask({ kind: "usage" }, "usage")
-  const used = serverCpu() - server
+  const used = connectedCpu() - connected
+  const whole = serverCpu() - server
   await worker.stop()
   emit({
     "worker CPU ms/s": (cpu - before) / took,
-    "server CPU ms/s": used / took,
+    "its share of the server ms/s": used / took,
     "CPU ms/s": (cpu - before + used) / took,
+    "whole server ms/s": whole / took,
     "RSS MB": rss / 1_048_576
   })
 }

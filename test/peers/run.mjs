@@ -28,7 +28,7 @@ const { values } = parseArgs({
     only: { type: "string", default: "submit,drain,drain-default,pick-up,idle,scale" },
     scale: { type: "string", default: "1" },
     seconds: { type: "string", default: "6" },
-    "idle-seconds": { type: "string", default: "15" },
+    "idle-seconds": { type: "string", default: "30" },
     own: { type: "string", default: "http,drain,backlog,horizon,recovery" },
     write: { type: "boolean", default: false }
   }
@@ -152,7 +152,7 @@ const circumstances = (river) =>
   }, ${Math.round(totalmem() / 2 ** 30)} GiB; pg-boss ${versionOf("pg-boss")}, graphile-worker ${
     versionOf("graphile-worker")
   }, BullMQ ${versionOf("bullmq")} on Redis with appendfsync everysec, or on Postgres${river}; ` +
-  `${asked.rounds} rounds in turn (fewer of the scale profile and of idle), medians (least–greatest), ratios within ` +
+  `${asked.rounds} rounds in turn (fewer of the scale profile), medians (least–greatest), ratios within ` +
   `a round; ` +
   `load average at the end ${loadavg()[0].toFixed(1)}.`
 

@@ -143,11 +143,12 @@ export const make = Effect.fnUntraced(function*(options: {
   const rawQueues = Context.get(adapters, Queues)
   const queues = Queues.of({
     ...rawQueues,
-    limits: Effect.suspend(() =>
-      faults.has("limits")
+    limits: Effect.suspend(() => {
+      calls.push({ operation: "limits", atMs: nowMs(), arguments: [] })
+      return faults.has("limits")
         ? Effect.fail(new QueuesUnavailable({ operation: "limits", cause: new Error("fault") }))
         : rawQueues.limits
-    )
+    })
   })
   const register = faulty(
     options.register?.(memory.service) ?? memory.service,

@@ -3,6 +3,7 @@ import { Clock, Effect, Layer, Random } from "effect"
 import { type Session, Sessions } from "../../ports/Sessions.ts"
 import * as Meters from "../process/Meters.ts"
 import { Stopping } from "../process/Stopping.ts"
+import * as Ticks from "../process/Ticks.ts"
 import * as Reports from "../worker/Reports.ts"
 import { Identity } from "./StatusView.ts"
 
@@ -25,11 +26,13 @@ export const layer = Layer.effectDiscard(Effect.gen(function*() {
     draining: stopping.isStopping(),
     counters
   }))
+  const now = () => Number(clock.monotonicTimeNanosUnsafe()) / 1e6
   yield* Effect.addFinalizer(() => Reports.leave(sessions, session))
   yield* Effect.forkScoped(Reports.run({
     sessions,
     session,
     stamp: () => `${Meters.stamp(context)} ${stopping.isStopping()}`,
-    now: () => Number(clock.monotonicTimeNanosUnsafe()) / 1e6
+    now,
+    ticks: yield* Ticks.make(now)
   }))
 }))

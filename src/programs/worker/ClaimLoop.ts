@@ -22,6 +22,7 @@ import type { DelayedJobs } from "../../ports/DelayedJobs.ts"
 import type { ClaimRequest, JobStore, JobStoreUnavailable } from "../../ports/JobStore.ts"
 import type { Loop } from "../process/Loops.ts"
 import * as Meters from "../process/Meters.ts"
+import type { Ticks } from "../process/Ticks.ts"
 import type { Deliveries } from "./Deliveries.ts"
 import type { Leases } from "./Leases.ts"
 import type { Limits, Rooms } from "./Limits.ts"
@@ -52,7 +53,7 @@ export const fewMax = 64
  */
 const calmAfterMs = 10_000
 /** So many times as long between two looks. */
-const calmTimes = 2.5
+const calmTimes = 5
 /** A full worker looks up this often, to say that it is well, */
 const lookUpMs = 1_000
 /** and one that looks for work less often than this. */
@@ -73,6 +74,8 @@ export interface ClaimLoop {
   readonly stop: () => void
   /** How many delivered ids the next claim would ask about where there is less room. */
   readonly reach: () => number
+  /** Whether wakes arrive and there have been none for a while, nor anything to claim. */
+  readonly calm: () => boolean
   /** The lease of a claim that is not answered yet. */
   readonly underWay: () => { readonly lease: LeaseId; readonly sentMs: number } | null
   readonly run: Effect.Effect<void>
@@ -95,6 +98,7 @@ export const make = (options: {
   /** Whether wakes arrive at present, as far as is known. */
   readonly hinted: () => boolean
   readonly now: () => number
+  readonly ticks: Ticks
   readonly drawLease: () => LeaseId
   /** Whether outcomes pile up. */
   readonly full: () => boolean
@@ -131,6 +135,8 @@ export const make = (options: {
    * asked about is to be run, the next claim asks about twice as many, whatever room there is.
    */
   let reach = 0
+
+  const calm = () => options.hinted() && now() - stirredMs >= calmAfterMs
 
   const request = (lease: LeaseId, room: Room, limit: number, rooms: Rooms): ClaimRequest => ({
     lease,
@@ -250,8 +256,7 @@ export const make = (options: {
     if (jobs.length > 0) {
       stirredMs = now()
     }
-    const calm = options.hinted() && now() - stirredMs >= calmAfterMs
-    const lookMs = pollMs * (calm ? calmTimes : 1) * (0.75 + (yield* Random.next) / 2)
+    const lookMs = calm() ? options.ticks.within(pollMs * calmTimes) : pollMs * (0.75 + (yield* Random.next) / 2)
     // At once, and where that did not help, a little later each time: whoever is in the way is done soon.
     woken ||= toldMore === 1
     nextPollMs = now() + (toldMore > 1 ? Math.min(lookMs, 2 ** toldMore) : lookMs)
@@ -370,6 +375,7 @@ export const make = (options: {
       nextPollMs = Math.min(nextPollMs, now() + pollMs)
       look.notify()
     },
+    calm,
     underWay: () => underWay,
     reach: () => reach,
     stop: () => {

@@ -7,19 +7,22 @@
  * limit allows.
  *
  * Limits are read at the start, before anything is claimed, when somebody says
- * that one has changed, and every few seconds, since that may get lost. While
- * they cannot be read the last ones hold. Pausing is not here: each claim looks
- * at it itself.
+ * that one has changed, and every few seconds, since that may get lost, or less
+ * often while all is calm. While they cannot be read the last ones hold. Pausing
+ * is not here: each claim looks at it itself.
  */
 import { Effect, Exit, Random } from "effect"
 import type { ClaimedJob, Queue } from "../../domain/Job.ts"
 import type { ClaimRequest } from "../../ports/JobStore.ts"
 import type { Queues } from "../../ports/Queues.ts"
+import type { Ticks } from "../process/Ticks.ts"
 import { type HeldJob, isHeld, type Leases } from "./Leases.ts"
 import * as Outage from "./Outage.ts"
 import * as Signal from "./Signal.ts"
 
 const everyMs = 5_000
+/** So many times as long between two reads while all is calm. */
+const calmTimes = 4
 
 export type Rooms = NonNullable<ClaimRequest["rooms"]>
 
@@ -49,7 +52,10 @@ export const make = (options: {
   readonly leases: Leases
   /** Jobs whose handlers run. */
   readonly running: () => Iterable<HeldJob>
+  /** Whether nothing happens, and what is said arrives. */
+  readonly calm: () => boolean
   readonly now: () => number
+  readonly ticks: Ticks
   /** They are others than before. */
   readonly changed: () => void
   /** There is room in a queue that has more. */
@@ -148,7 +154,7 @@ export const make = (options: {
         if (Exit.isSuccess(exit)) {
           yield* outage.worked
           take(new Map(exit.value.map(({ concurrency, queue }) => [queue, concurrency])))
-          yield* look.wait(everyMs * (0.75 + (yield* Random.next) / 2))
+          yield* look.wait(options.ticks.within(everyMs * (options.calm() ? calmTimes : 1)))
         } else {
           yield* outage.failed(now(), exit.cause)
           yield* Effect.sleep(Outage.pauseMs(outage.count(), yield* Random.next))

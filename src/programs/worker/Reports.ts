@@ -1,6 +1,7 @@
 /** Tells people who this process is and what it does: within two and a half seconds of a change, and every fifteen without one. */
 import { Effect } from "effect"
 import { type Session, type Sessions, SessionsUnavailable } from "../../ports/Sessions.ts"
+import type { Ticks } from "../process/Ticks.ts"
 import * as Deadline from "./Deadline.ts"
 import * as Outage from "./Outage.ts"
 
@@ -15,8 +16,9 @@ export const run = Effect.fnUntraced(function*(options: {
   /** What tells, without building it, whether the session is another one. */
   readonly stamp: () => string
   readonly now: () => number
+  readonly ticks: Ticks
 }): Effect.fn.Return<never> {
-  const { now, sessions } = options
+  const { now, sessions, ticks } = options
   const outage = Outage.make("reporting this process")
   let said: string | null = null
   let saidMs = Number.NEGATIVE_INFINITY
@@ -33,7 +35,7 @@ export const run = Effect.fnUntraced(function*(options: {
         Effect.catchCause((cause) => outage.failed(now(), cause))
       )
     }
-    yield* Effect.sleep(lookEveryMs)
+    yield* Effect.sleep(ticks.within(lookEveryMs))
   }
 })
 

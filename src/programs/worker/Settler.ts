@@ -13,6 +13,7 @@ import { type Outcome, type Settlement, settlement } from "../../domain/Outcome.
 import type { JobStore } from "../../ports/JobStore.ts"
 import type { Loop } from "../process/Loops.ts"
 import * as Meters from "../process/Meters.ts"
+import type { Ticks } from "../process/Ticks.ts"
 import type { HeldJob } from "./Leases.ts"
 import * as Outage from "./Outage.ts"
 import * as Signal from "./Signal.ts"
@@ -53,11 +54,12 @@ export const make = (options: {
   readonly store: JobStore["Service"]
   readonly context: Context.Context<never>
   readonly now: () => number
+  readonly ticks: Ticks
   readonly loop: Loop
   /** Their ending is on record, or refused for good. */
   readonly settled: (held: ReadonlyArray<HeldJob>) => void
 }): Settler => {
-  const { context, loop, now, store } = options
+  const { context, loop, now, store, ticks } = options
   const random = Context.get(context, Random.Random)
   const more = Signal.make()
   const emptied = Signal.make()
@@ -220,7 +222,7 @@ export const make = (options: {
         })
       }
     }
-    let nextMs = kept === 0 ? idleMs : lookUpMs
+    let nextMs = kept === 0 ? ticks.within(idleMs) : lookUpMs
     for (const entry of alone) {
       nextMs = Math.min(nextMs, Math.max(1, entry.notBeforeMs - now()))
     }

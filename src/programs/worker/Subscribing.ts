@@ -7,6 +7,7 @@
 import { Effect, Queue } from "effect"
 import type { Subscription, Transport, Wake } from "../../ports/Transport.ts"
 import type { Loops } from "../process/Loops.ts"
+import type { Ticks } from "../process/Ticks.ts"
 import type { ClaimLoop } from "./ClaimLoop.ts"
 import type { Deliveries } from "./Deliveries.ts"
 import type { Leases } from "./Leases.ts"
@@ -34,8 +35,9 @@ export const make = (options: {
   /** How many ids may wait here to be claimed. */
   readonly wanted: () => number
   readonly now: () => number
+  readonly ticks: Ticks
 }): Subscribing => {
-  const { claims, deliveries, leases, limits, loops, slots, transport } = options
+  const { claims, deliveries, leases, limits, loops, slots, ticks, transport } = options
   const outage = Outage.make("subscribing to the transport")
   let hinted = false
 
@@ -79,6 +81,7 @@ export const make = (options: {
   const hint = (well: boolean) => {
     if (hinted && !well) {
       claims.unhinted()
+      limits.look()
     }
     hinted = well
   }
@@ -91,7 +94,7 @@ export const make = (options: {
         "transport",
         well ? null : "hints do not arrive at present: jobs are found by looking, which is slower"
       )
-      yield* Effect.sleep(well ? healthEveryMs : healthEveryMs / 10)
+      yield* Effect.sleep(well ? ticks.within(healthEveryMs) : healthEveryMs / 10)
     }
   })
 

@@ -23,6 +23,7 @@ import { type Session, Sessions } from "../../ports/Sessions.ts"
 import { Transport } from "../../ports/Transport.ts"
 import { Loops } from "../process/Loops.ts"
 import * as Meters from "../process/Meters.ts"
+import * as Ticks from "../process/Ticks.ts"
 import * as Words from "../process/Words.ts"
 import * as ClaimLoop from "./ClaimLoop.ts"
 import * as Deliveries from "./Deliveries.ts"
@@ -71,6 +72,7 @@ const make = Effect.gen(function*() {
   const runFork = Effect.runForkWith(context)
 
   const now = () => Number(clock.monotonicTimeNanosUnsafe()) / 1e6
+  const ticks = yield* Ticks.make(now)
   const leaseMs = Duration.toMillis(config.lease)
   const everyMs = heartbeatMs(leaseMs)
   // One more loss and it is dead as a crash loop: that one must be its own.
@@ -91,7 +93,9 @@ const make = Effect.gen(function*() {
     queues,
     leases,
     running: () => slots.active(),
+    calm: () => claims.calm(),
     now,
+    ticks,
     changed: () => {
       slots.trim()
       claims.wake()
@@ -103,6 +107,7 @@ const make = Effect.gen(function*() {
     store,
     context,
     now,
+    ticks,
     loop: yield* loops.register("settle", loopLimitMs),
     settled: (held) => {
       held.forEach(forget)
@@ -163,6 +168,7 @@ const make = Effect.gen(function*() {
     slots: () => slots,
     leaseMs,
     now,
+    ticks,
     loop: yield* loops.register("heartbeat", Math.max(loopLimitMs, 3 * everyMs)),
     log: (effect) => {
       runFork(effect)
@@ -184,6 +190,7 @@ const make = Effect.gen(function*() {
     poll: config.poll,
     hinted: () => subscribing.hinted(),
     now,
+    ticks,
     drawLease,
     full: settler.full,
     loop: yield* loops.register("claim", loopLimitMs),
@@ -211,7 +218,8 @@ const make = Effect.gen(function*() {
     slots,
     claims,
     wanted: () => draining ? 0 : Math.max(config.slots, slots.room().want, claims.reach()),
-    now
+    now,
+    ticks
   })
 
   const leaseEnds = LeaseEnds.make({ store, register, leases, gatherMs: Math.min(everyMs, 1_000) })
@@ -266,7 +274,8 @@ const make = Effect.gen(function*() {
     sessions,
     session,
     stamp: () => `${Meters.stamp(context)} ${slots.running()} ${slots.runaways()} ${draining}`,
-    now
+    now,
+    ticks
   }))
   const claiming = yield* Effect.forkScoped(claims.run)
   yield* Effect.addFinalizer(Effect.fnUntraced(function*() {

@@ -4,9 +4,6 @@
  * There is no relay: whoever submits publishes, once its flush is committed, so that the submitting process pays for
  * it. Redis and topics are emptied before each run, so that nothing of an earlier one is read.
  */
-import { Effect } from "effect"
-import { Redis } from "ioredis"
-import * as Topics from "../../../deploy/services/Topics.ts"
 import { redisPort, sleep } from "../common.mjs"
 import * as deadman from "./deadman.mjs"
 
@@ -15,7 +12,13 @@ const group = "deadman"
 process.env.DEADMAN_REDIS_URL = `redis://127.0.0.1:${redisPort}`
 process.env.DEADMAN_KAFKA_BROKERS = brokers
 
-const ask = (doing, use) => Effect.runPromise(Topics.withAdmin(brokers, doing, use))
+// Not in the process of a worker, which loads the worker program and nothing else of Deadman's.
+const withTopics = async (use) => {
+  const { Effect } = await import("effect")
+  return Effect.runPromise(use(await import("../../../deploy/services/Topics.ts")))
+}
+
+const ask = (doing, use) => withTopics((topics) => topics.withAdmin(brokers, doing, use))
 
 const until = async (what, seconds, ask) => {
   for (const end = Date.now() + seconds * 1_000; Date.now() < end; await sleep(20)) if (await ask()) return
@@ -27,6 +30,7 @@ const members = () =>
 
 export const reset = async () => {
   await deadman.reset()
+  const { Redis } = await import("ioredis")
   const redis = new Redis(redisPort, "127.0.0.1")
   await redis.flushall()
   await redis.quit()
@@ -36,7 +40,7 @@ export const reset = async () => {
     if (topics.length > 0) await admin.deleteTopics({ topics })
     await admin.deleteGroups([group]).catch(() => {})
   })
-  await Effect.runPromise(Topics.create(brokers))
+  await withTopics((topics) => topics.create(brokers))
 }
 
 export const { done, producer, remaining } = deadman

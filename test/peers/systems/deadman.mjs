@@ -1,13 +1,9 @@
-/** Deadman as it is: its submitter in process, its built worker program, and its default settings in every mode. */
-import { Context, Effect, Exit, Layer, Redacted, Scope } from "effect"
+/**
+ * Deadman as it is: its submitter in process, its built worker program, and its default settings in every mode.
+ *
+ * A worker's process loads the worker program and nothing of the submitter's.
+ */
 import { fileURLToPath } from "node:url"
-import * as Migrations from "../../../src/adapters/postgres/Migrations.ts"
-import * as Backoff from "../../../src/domain/Backoff.ts"
-import { JobType, queueDefault } from "../../../src/domain/Job.ts"
-import { Submitter } from "../../../src/ports/Submitter.ts"
-import * as Adapters from "../../../src/programs/Adapters.ts"
-import * as Loops from "../../../src/programs/process/Loops.ts"
-import * as GroupCommit from "../../../src/programs/submit/GroupCommit.ts"
 import { sleep, sql, url } from "../common.mjs"
 
 process.env.DEADMAN_DATABASE_URL = url
@@ -15,44 +11,14 @@ process.env.DEADMAN_LOG_LEVEL ??= "error"
 // `deadman-scale.mjs` sets its own.
 delete process.env.DEADMAN_REDIS_URL
 delete process.env.DEADMAN_KAFKA_BROKERS
-const type = JobType.make("bench")
+const submitting = () => import("./deadman-submitter.mjs")
 
 export const reset = async () => {
   await sql("DROP SCHEMA IF EXISTS deadman CASCADE")
-  await Effect.runPromise(Migrations.migrate(Redacted.make(url)))
+  await (await submitting()).migrate(url)
 }
 
-const draft = (data) => ({
-  type,
-  queue: queueDefault,
-  payload: JSON.stringify(data),
-  priority: 0,
-  maxAttempts: 10,
-  backoff: Backoff.defaults,
-  timeoutMs: null,
-  runAtMs: null,
-  tags: [],
-  key: null,
-  resubmittedFrom: null
-})
-
-export const producer = async () => {
-  const scope = Scope.makeUnsafe()
-  const services = await Effect.runPromise(
-    Layer.build(
-      GroupCommit.layer.pipe(Layer.provideMerge(Adapters.layer("server")), Layer.provide(Loops.layer))
-    ).pipe(Scope.provide(scope))
-  )
-  const submitter = Context.get(services, Submitter)
-  return {
-    add: (data) =>
-      new Promise((resolve, reject) =>
-        submitter.submitThen(draft(data), (answer) => answer._tag === "Created" ? resolve(answer) : reject(answer))
-      ),
-    addBulk: (all) => Effect.runPromise(submitter.submitAll(all.map(draft))),
-    close: () => Effect.runPromise(Scope.close(scope, Exit.void))
-  }
-}
+export const producer = async () => (await submitting()).producer()
 
 /** Starts the worker program in this process. */
 export const run = (onJob) => {

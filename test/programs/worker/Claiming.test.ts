@@ -41,7 +41,7 @@ describe("ClaimLoop", () => {
       assert.approximately(of(world, "claim").length, 10, 3)
       const early = of(world, "claim").length
       yield* pass(40_000)
-      assert.approximately(of(world, "claim").length - early, 16, 4)
+      assert.approximately(of(world, "claim").length - early, 8, 2)
       assert.strictEqual(of(world, "renew").length + of(world, "verify").length, 0)
       assert.isTrue((yield* world.loops.status).every((loop) => loop.ok))
       const id = yield* world.submit("noop")

@@ -236,6 +236,37 @@ describe("queues with a limit", () => {
       assert.strictEqual(seen.most(limited), 1)
     }))
 
+  it.effect("they are read every five seconds, more rarely while all is calm, and at once when wakes stop to arrive", () =>
+    Effect.gen(function*() {
+      let well = true
+      const world = yield* make({
+        transport: (transport) => ({
+          ...transport,
+          subscribe: (how) =>
+            Effect.map(transport.subscribe(how), (subscription) => ({
+              ...subscription,
+              healthy: Effect.sync(() => well)
+            }))
+        })
+      })
+      const reads = () => world.calls.filter(({ operation }) => operation === "limits")
+      yield* world.start({ work: () => undefined })
+      yield* pass(30_000)
+      const early = reads().length
+      yield* pass(100_000)
+      assert.strictEqual(reads().length - early, 5)
+      yield* world.transport.wake([{ _tag: "Queues" }])
+      yield* settle
+      assert.strictEqual(reads().length - early, 6)
+      well = false
+      // Health is looked at every five seconds.
+      yield* pass(6_000)
+      assert.isAtLeast(reads().length - early, 7)
+      const deaf = reads().length
+      yield* pass(30_000)
+      assert.approximately(reads().length - deaf, 6, 1)
+    }))
+
   it.effect("a job that ends while the next one of its queue is claimed leaves its place to a third", () =>
     Effect.gen(function*() {
       let slow = 0
