@@ -15,7 +15,9 @@ import { type Options, ServerAddress, ServerFailed } from "./Server.ts"
 const unknown = ApiError.make("not_found", "Here are /metrics and /health; the API is the server's.")
 const wrongMethod = ApiError.make("method_not_allowed", "This path takes GET, HEAD.")
 
-const make = Effect.fnUntraced(function*(options: Pick<Options, "host" | "port" | "token">) {
+type Own = Pick<Options, "host" | "port" | "token" | "unreadMs">
+
+const make = Effect.fnUntraced(function*(options: Own) {
   const context = yield* Effect.context<never>()
   const guard = Guard.make({ token: options.token, loopback: Guard.isLoopback(options.host) })
 
@@ -45,6 +47,8 @@ const make = Effect.fnUntraced(function*(options: Pick<Options, "host" | "port" 
 
   const server = Http.createServer({ requestTimeout: 10_000, headersTimeout: 5_000, keepAliveTimeout: 30_000 }, answer)
   server.maxConnections = 100
+  // Nothing here waits before it answers: a connection on which nothing moves is one whose client does not read.
+  server.timeout = options.unreadMs ?? 30_000
   const address = yield* Effect.acquireRelease(
     Effect.callback<AddressInfo, ServerFailed>((resume) => {
       server.once("error", (error: NodeJS.ErrnoException) =>
@@ -68,6 +72,5 @@ const make = Effect.fnUntraced(function*(options: Pick<Options, "host" | "port" 
   return { host: options.host, port: address.port }
 })
 
-export const layer = (
-  options: Pick<Options, "host" | "port" | "token">
-): Layer.Layer<ServerAddress, ServerFailed> => Layer.effect(ServerAddress, make(options))
+export const layer = (options: Own): Layer.Layer<ServerAddress, ServerFailed> =>
+  Layer.effect(ServerAddress, make(options))

@@ -30,6 +30,7 @@ import * as Reply from "./Reply.ts"
 import * as Routes from "./Routes.ts"
 import * as ScheduleHandlers from "./ScheduleHandlers.ts"
 import * as SystemHandlers from "./SystemHandlers.ts"
+import * as Unread from "./Unread.ts"
 import * as WorkersHandlers from "./WorkersHandlers.ts"
 
 export interface Options {
@@ -42,6 +43,8 @@ export interface Options {
   /** How long a request may take to arrive, and its headers. */
   readonly requestMs?: number
   readonly headersMs?: number
+  /** How long a client may read nothing of an answer that waits for it. */
+  readonly unreadMs?: number
 }
 
 /** The address cannot be had. One line that says what to do. */
@@ -202,6 +205,7 @@ const make = Effect.fnUntraced(function*(options: Options) {
   })
   server.maxConnections = 10_000
   server.on("clientError", onClientError)
+  yield* Effect.forkScoped(Unread.ended(server, options.unreadMs ?? 120_000))
   server.on("request", (request, response) => {
     const refused = guard(request)
     if (refused !== null) {

@@ -31,6 +31,7 @@ export interface Options {
   readonly store?: Layer.Layer<JobStore | JobStoreMemory.SharedTables>
   readonly headersMs?: number
   readonly requestMs?: number
+  readonly unreadMs?: number
 }
 
 const identity = Layer.succeed(StatusView.Identity, {
@@ -45,7 +46,8 @@ const over = <A>(store: Layer.Layer<A | JobStore | LeaseRegister | Queues | Sche
     port: 0,
     token: options.token ?? null,
     ...(options.headersMs === undefined ? {} : { headersMs: options.headersMs }),
-    ...(options.requestMs === undefined ? {} : { requestMs: options.requestMs })
+    ...(options.requestMs === undefined ? {} : { requestMs: options.requestMs }),
+    ...(options.unreadMs === undefined ? {} : { unreadMs: options.unreadMs })
   }).pipe(
     Layer.provideMerge(StatusView.layer),
     Layer.provideMerge(Layer.merge(GroupCommit.layer, RemoteWorkers.layer)),
