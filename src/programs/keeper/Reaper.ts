@@ -4,16 +4,18 @@
  * Each round looks at all leases and adds what it saw to a `Watch`; what has
  * certainly lapsed is taken. The deed is conditional on the token that was
  * watched, so a reaper that froze between look and deed takes nothing that was
- * renewed meanwhile, and any number of reapers may run.
+ * renewed meanwhile, and any number of reapers may run. The looks go on beside the
+ * deed: one that takes long, since much has lapsed at once or the store is slow, must
+ * not be a gap in the watch of what lapses next.
  *
  * Losses near an outage do not count towards the crash-loop limit: the outage
  * took the worker's lease, not the job. A reclaim that fails is a sign of one: where
  * nothing can be written, no renewal could be. Before this process has watched for two
  * lengths it cannot know what happened earlier, so its first losses do not count.
  */
-import { Clock, Duration, Effect, Ref } from "effect"
+import { Clock, Duration, Effect, Exit, type Fiber, Ref } from "effect"
 import * as Watch from "../../domain/Watch.ts"
-import { JobStore, type LeaseLook, type LeaseRecord } from "../../ports/JobStore.ts"
+import { JobStore, type JobStoreUnavailable, type LeaseLook, type LeaseRecord } from "../../ports/JobStore.ts"
 import { LeaseRegister } from "../../ports/LeaseRegister.ts"
 import * as Meters from "../process/Meters.ts"
 import * as Steady from "../process/Steady.ts"
@@ -21,11 +23,12 @@ import { KeeperConfig } from "./KeeperConfig.ts"
 
 const millis = Effect.map(Clock.monotonicTimeNanos, (nanos) => Number(nanos / 1_000n) / 1_000)
 
-/** Leases of one length: the watch and the memory of trouble that goes with it. */
+/** What takes longer is a sign that something is wrong: a look, or a deed. */
+const longMs = 2_000
+
+/** What the last look has left. */
 interface Memory {
   readonly watch: Watch.Watch
-  /** Monotonic ms of the last sign of an outage. */
-  readonly troubleMs: number
   readonly registerAnswers: boolean
 }
 
@@ -33,7 +36,26 @@ export const make = Effect.gen(function*() {
   const store = yield* JobStore
   const register = yield* LeaseRegister
   const config = yield* KeeperConfig
-  const memory = yield* Ref.make<Memory>({ watch: Watch.empty, troubleMs: yield* millis, registerAnswers: true })
+  const scope = yield* Effect.scope
+  const memory = yield* Ref.make<Memory>({ watch: Watch.empty, registerAnswers: true })
+  /** Monotonic ms of the last sign of an outage. */
+  let troubleMs = yield* millis
+  /** Under way: one at a time. */
+  let deed: Fiber.Fiber<void, JobStoreUnavailable> | null = null
+  /** How the last one ended, which every round tells until another one ends, or there is nothing to be taken. */
+  let ended: Exit.Exit<void, JobStoreUnavailable> = Exit.void
+
+  const heed = () => {
+    const exit = deed?.pollUnsafe()
+    if (exit !== undefined) {
+      deed = null
+      ended = exit
+    }
+  }
+
+  const worry = Effect.map(millis, (atMs) => {
+    troubleMs = atMs
+  })
 
   const lookAtRegister = Effect.fnUntraced(function*(look: LeaseLook): Effect.fn.Return<Watch.Look["register"]> {
     if (register.isRecord) {
@@ -48,7 +70,7 @@ export const make = Effect.gen(function*() {
   const take = Effect.fnUntraced(function*(
     lapsed: ReadonlyArray<Watch.Lapsed>,
     records: ReadonlyMap<string, LeaseRecord>,
-    quietMs: number
+    seenMs: number
   ) {
     const marked = yield* Effect.filter(lapsed, (one) =>
       one.markFirst
@@ -56,6 +78,8 @@ export const make = Effect.gen(function*() {
           Effect.catchTag("LeaseRegisterUnavailable", () => Effect.succeed(false))
         )
         : Effect.succeed(true), { concurrency: 16 })
+    // Trouble that has come since the look is trouble too.
+    const quietMs = seenMs - troubleMs
     const counts = (one: Watch.Lapsed) => quietMs > 2 * (records.get(one.lease)?.leaseMs ?? Infinity)
     for (const counted of [true, false]) {
       const some = marked.filter((one) => counts(one) === counted)
@@ -87,13 +111,13 @@ export const make = Effect.gen(function*() {
     }
   })
 
-  /** One look and what follows from it. Answers how many leases there are. */
+  /** One look, and the deed that follows from it where none is under way. Fails as the last deed did. */
   const round = Effect.gen(function*() {
+    // Before the look: what it shows to have lapsed is not what that deed has taken.
+    heed()
     const before = yield* Ref.get(memory)
     const sentMs = yield* millis
-    const look = yield* store.look.pipe(
-      Effect.tapError(() => Effect.flatMap(millis, (troubleMs) => Ref.set(memory, { ...before, troubleMs })))
-    )
+    const look = yield* Effect.tapError(store.look, () => worry)
     const seen = yield* lookAtRegister(look)
     const atMs = yield* millis
     const { lapsed, watch } = Watch.observe(before.watch, {
@@ -103,22 +127,34 @@ export const make = Effect.gen(function*() {
       rows: look.leases,
       register: seen
     })
-    const gap = before.watch.lastMs !== null && atMs - before.watch.lastMs > 2_000
-    const trouble = seen === null || gap || watch.rowIncarnation !== before.watch.rowIncarnation ||
+    const gap = before.watch.lastMs !== null && atMs - before.watch.lastMs > longMs
+    if (
+      seen === null || gap || watch.rowIncarnation !== before.watch.rowIncarnation ||
       watch.registerIncarnation !== before.watch.registerIncarnation
-    const troubleMs = trouble ? atMs : before.troubleMs
+    ) {
+      yield* worry
+    }
     if ((seen !== null) !== before.registerAnswers) {
       yield* seen === null
         ? Effect.logWarning("reaper: the lease register does not answer, watching Postgres instead")
         : Effect.logInfo("reaper: the lease register answers again")
     }
-    const seenNow: Memory = { watch, troubleMs, registerAnswers: seen !== null }
-    yield* Ref.set(memory, seenNow)
-    if (lapsed.length > 0) {
-      yield* take(lapsed, new Map(look.leases.map((record) => [record.lease, record])), atMs - troubleMs).pipe(
-        Effect.tapError(() => Effect.flatMap(millis, (troubleMs) => Ref.set(memory, { ...seenNow, troubleMs })))
+    yield* Ref.set(memory, { watch, registerAnswers: seen !== null })
+    if (lapsed.length === 0) {
+      ended = Exit.void
+    } else if (deed === null) {
+      const records = new Map(look.leases.map((record) => [record.lease, record]))
+      deed = yield* Effect.forkIn(
+        take(lapsed, records, atMs).pipe(
+          Effect.tapError(() => worry),
+          Effect.tap(() => Effect.flatMap(millis, (endMs) => endMs - atMs > longMs ? worry : Effect.void))
+        ),
+        scope,
+        { startImmediately: true }
       )
+      heed()
     }
+    yield* ended
     return look.leases
   })
 
@@ -135,7 +171,7 @@ export const make = Effect.gen(function*() {
 })
 
 /** Looks for ever. */
-export const run = Effect.gen(function*() {
+export const run = Effect.scoped(Effect.gen(function*() {
   const { pause, round } = yield* make
   return yield* Steady.run({ name: "reap", limit: "5 seconds", retry: "250 millis", pause }, round)
-})
+}))

@@ -73,6 +73,10 @@ const running = Effect.fnUntraced(function*(count: number) {
   return { lease: asked.lease, claims: taken.map((one) => claimOf(asked.lease, one)) }
 })
 
+/** These leases, as a reaper has seen them. */
+const lapsedOf = (leases: ReadonlyArray<LeaseId>) =>
+  Effect.forEach(leases, (lease) => Effect.map(tokenOf(lease), (token) => ({ lease, token })))
+
 const lockJob = `SELECT id FROM deadman.job WHERE id = $1::uuid FOR UPDATE`
 
 it.layer(Layer.provideMerge(storeLayer, Postgres.layer), { excludeTestServices: true })(
@@ -232,10 +236,7 @@ it.layer(Layer.provideMerge(storeLayer, Postgres.layer), { excludeTestServices: 
       Effect.gen(function*() {
         const store = yield* JobStore
         const [stuck, free] = [yield* running(3), yield* running(3)]
-        const lapsed = yield* Effect.forEach(
-          [stuck.lease, free.lease],
-          (lease) => Effect.map(tokenOf(lease), (token) => ({ lease, token }))
-        )
+        const lapsed = yield* lapsedOf([stuck.lease, free.lease])
         const answers = yield* during(lockJob, [stuck.claims[1]!.id], store.reclaim(lapsed, counting))
         assert.deepStrictEqual(answers.map(({ _tag }) => _tag), ["Locked", "Reclaimed"])
         assert.deepStrictEqual(
@@ -245,10 +246,47 @@ it.layer(Layer.provideMerge(storeLayer, Postgres.layer), { excludeTestServices: 
         assert.deepStrictEqual(yield* store.settle([settlement(stuck.claims[0]!, "complete")]), [written])
       }))
 
-    it.effect("a lapse that takes too long holds up no other, wherever it stands, and fails where it is alone", () =>
+    it.effect("a session that has jobs of many lapses locked holds up no other lapse, not even by a wait", () =>
       Effect.gen(function*() {
         const store = yield* JobStore
-        const slow = yield* running(2)
+        const stuck = yield* Effect.forEach(Array.from({ length: 30 }), () => running(2))
+        const free = yield* running(3)
+        const lapsed = yield* lapsedOf([...stuck, free].map(({ lease }) => lease))
+        const [answers, ms] = yield* during(
+          `SELECT id FROM deadman.job WHERE id = ANY ($1::uuid[]) FOR UPDATE`,
+          [Database.uuids(stuck.map(({ claims }) => claims[1]!.id))],
+          timed(store.reclaim(lapsed, counting))
+        )
+        assert.deepStrictEqual(answers.map(({ _tag }) => _tag), [...stuck.map(() => "Locked"), "Reclaimed"])
+        // A wait for each of them would be thirty times a quarter of a second.
+        assert.isBelow(ms, 4_000)
+        for (const { claims, lease } of stuck) {
+          assert.strictEqual((yield* store.recall(lease)).jobs.length, claims.length)
+        }
+      }))
+
+    it.effect("a lapse under which a job is being settled goes without it, or stays as a whole", () =>
+      Effect.gen(function*() {
+        const store = yield* JobStore
+        for (let round = 0; round < 20; round++) {
+          const { claims, lease } = yield* running(5)
+          const [lapsed] = yield* lapsedOf([lease])
+          const [settled, answers] = yield* Effect.all([
+            store.settle([settlement(claims[round % 5]!, "complete")]),
+            store.reclaim([lapsed!], counting)
+          ], { concurrency: 2 })
+          const [answer] = answers
+          const [fate] = settled
+          const again = answer?._tag === "Locked" ? (yield* store.reclaim([lapsed!], counting))[0] : answer
+          assert.strictEqual(again?._tag, "Reclaimed")
+          assert.strictEqual(again?._tag === "Reclaimed" && again.jobs.length, fate?._tag === "Settled" ? 4 : 5)
+        }
+      }))
+
+    it.effect("lapses that take too long hold up no other, wherever they stand, and fail where they are alone", () =>
+      Effect.gen(function*() {
+        const store = yield* JobStore
+        const slow = [yield* running(2), yield* running(2)].map(({ lease }) => lease)
         yield* Rows.query(
           `CREATE FUNCTION public.too_long() RETURNS trigger LANGUAGE plpgsql AS $$
            BEGIN
@@ -257,24 +295,42 @@ it.layer(Layer.provideMerge(storeLayer, Postgres.layer), { excludeTestServices: 
         )
         yield* Rows.query(
           `CREATE TRIGGER too_long BEFORE UPDATE ON deadman.job FOR EACH ROW
-           WHEN (OLD.lease = '${slow.lease}') EXECUTE FUNCTION public.too_long()`
+           WHEN (OLD.lease IN ('${slow[0]}', '${slow[1]}')) EXECUTE FUNCTION public.too_long()`
         )
-        const lapsedOf = (leases: ReadonlyArray<LeaseId>) =>
-          Effect.forEach(leases, (lease) => Effect.map(tokenOf(lease), (token) => ({ lease, token })))
         for (let place = 0; place < 3; place++) {
           const leases = [(yield* running(2)).lease, (yield* running(2)).lease]
-          leases.splice(place, 0, slow.lease)
+          leases.splice(place, 0, ...slow)
           const answers = yield* store.reclaim(yield* lapsedOf(leases), counting)
           assert.deepStrictEqual(
             answers.map(({ _tag, lease }) => [_tag, lease]),
-            leases.map((lease) => [lease === slow.lease ? "Locked" : "Reclaimed", lease])
+            leases.map((lease) => [slow.includes(lease) ? "Locked" : "Reclaimed", lease])
           )
         }
-        const alone = yield* lapsedOf([slow.lease])
+        const alone = yield* lapsedOf(slow)
         assert.strictEqual((yield* Effect.flip(store.reclaim(alone, counting))).operation, "reclaim")
         yield* Rows.query(`DROP TRIGGER too_long ON deadman.job`)
-        const [freed] = yield* store.reclaim(alone, counting)
-        assert.strictEqual(freed?._tag, "Reclaimed")
+        const freed = yield* store.reclaim(alone, counting)
+        assert.deepStrictEqual(freed.map(({ _tag }) => _tag), ["Reclaimed", "Reclaimed"])
+      }))
+
+    it.effect("one lapse that takes more than a second is taken all the same: nothing else would ever take it", () =>
+      Effect.gen(function*() {
+        const store = yield* JobStore
+        const { lease } = yield* running(2)
+        yield* Rows.query(
+          `CREATE FUNCTION public.slowly() RETURNS trigger LANGUAGE plpgsql AS $$
+           BEGIN
+             PERFORM pg_sleep(0.7);
+             RETURN NEW;
+           END $$`
+        )
+        yield* Rows.query(
+          `CREATE TRIGGER slowly BEFORE UPDATE ON deadman.job FOR EACH ROW
+           WHEN (OLD.lease = '${lease}') EXECUTE FUNCTION public.slowly()`
+        )
+        const [answer] = yield* store.reclaim(yield* lapsedOf([lease]), counting)
+        yield* Rows.query(`DROP TRIGGER slowly ON deadman.job`)
+        assert.strictEqual(answer?._tag === "Reclaimed" && answer.jobs.length, 2)
       }))
 
     it.effect("a hand-back that meets a lock changes nothing, and works when it is asked for again", () =>

@@ -1,6 +1,6 @@
 /** A reaper and a register in Redis, with rows that nobody touches: only the register stands between it and the deed. */
 import { assert, it } from "@effect/vitest"
-import { Clock, Effect, Layer } from "effect"
+import { Clock, Effect, Layer, type Scope } from "effect"
 import * as JobStoreMemory from "../../../src/adapters/memory/JobStoreMemory.ts"
 import type { LeaseId } from "../../../src/domain/Claim.ts"
 import type { JobId } from "../../../src/domain/JobId.ts"
@@ -71,7 +71,11 @@ const takenAfter = Effect.fnUntraced(function*(
 TestServers.describeWithRedis("a reaper over Redis", () => {
   const suite = (
     what: string,
-    test: Effect.Effect<void, unknown, JobStore | LeaseRegister | Redis.Server | KeeperConfig.KeeperConfig>
+    test: Effect.Effect<
+      void,
+      unknown,
+      JobStore | LeaseRegister | Redis.Server | KeeperConfig.KeeperConfig | Scope.Scope
+    >
   ) =>
     it.layer(
       Layer.mergeAll(

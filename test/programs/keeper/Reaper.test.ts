@@ -277,3 +277,103 @@ it.effect("two reapers reclaim each orphan once", () =>
     yield* Stage.looking(both, watchMs + 600)
     assert.strictEqual((yield* Stage.stateOf(id))?.leaseLosses, 1)
   })))
+
+/** The store, whose reclaims of some leases take so long, and which notes down what it was asked for. */
+const slow = Effect.fnUntraced(function*(slowLeases: ReadonlySet<string>, ms: number) {
+  const store = yield* JobStore
+  const asked: Array<string> = []
+  const reclaim: JobStore["Service"]["reclaim"] = (lapsed, options) => {
+    asked.push(...lapsed.map(({ lease }) => lease))
+    const wait = lapsed.some(({ lease }) => slowLeases.has(lease)) ? Effect.sleep(ms) : Effect.void
+    return Effect.andThen(wait, store.reclaim(lapsed, options))
+  }
+  return { asked, store: { ...store, reclaim } satisfies JobStore["Service"] }
+})
+
+it.effect("a deed that takes long is no gap in the watch, and is not begun a second time", () =>
+  provided(Effect.gen(function*() {
+    const leases = new Set<string>()
+    const { asked, store } = yield* slow(leases, 1_500)
+    const { pause, round } = yield* Reaper.make.pipe(Effect.provideService(JobStore, store))
+    yield* Effect.forkChild(Effect.forever(Effect.flatMap(round, pause)))
+    yield* TestClock.adjust(3 * Stage.leaseMs)
+    const first = yield* Stage.claimed
+    leases.add(first.lease)
+    yield* TestClock.adjust("500 millis")
+    const second = yield* Stage.claimed
+    // The first lapses, and while it is being taken the second does.
+    yield* TestClock.adjust(watchMs + 400)
+    assert.strictEqual((yield* Stage.stateOf(first.id))?.state, "running")
+    yield* TestClock.adjust("1400 millis")
+    assert.deepStrictEqual(asked, [first.lease, second.lease])
+    for (const { id } of [first, second]) {
+      assert.strictEqual((yield* Stage.stateOf(id))?.state, "pending")
+      assert.strictEqual((yield* Stage.stateOf(id))?.leaseLosses, 1)
+      assert.strictEqual((yield* lossOf(id))?.counted, true)
+    }
+  })))
+
+it.effect("a deed that failed beside the looks is told by the rounds until one has worked, and no loss counts near it", () =>
+  provided(Effect.gen(function*() {
+    let refuses = false
+    const store = yield* refusing(() => refuses)
+    const late: JobStore["Service"] = {
+      ...store,
+      reclaim: (lapsed, options) => Effect.andThen(Effect.sleep("1 second"), store.reclaim(lapsed, options))
+    }
+    const { round } = yield* Reaper.make.pipe(Effect.provideService(JobStore, late))
+    yield* Stage.looking(round, 3 * Stage.leaseMs)
+    const { id } = yield* Stage.claimed
+    refuses = true
+    yield* Stage.looking(round, watchMs + 1_600)
+    // Most of these rounds see a deed under way.
+    for (let passed = 0; passed < 2_000; passed += 200) {
+      yield* TestClock.adjust("200 millis")
+      assert.isTrue(Exit.isFailure(yield* Effect.exit(round)))
+    }
+    refuses = false
+    yield* Stage.looking(round, 2_400)
+    assert.isTrue(Exit.isSuccess(yield* Effect.exit(round)))
+    assert.strictEqual((yield* Stage.stateOf(id))?.state, "pending")
+    assert.strictEqual((yield* lossOf(id))?.counted, false)
+  })))
+
+it.effect("trouble that comes between the look and the deed is trouble too", () =>
+  provided(Effect.gen(function*() {
+    const register = yield* LeaseRegister
+    const away = yield* Ref.make(false)
+    // The mark is long under way, and meanwhile a look fails.
+    const late: LeaseRegister["Service"] = {
+      ...register,
+      markLapsed: (lease, token) => Effect.andThen(Effect.sleep("500 millis"), register.markLapsed(lease, token))
+    }
+    const { round } = yield* Reaper.make.pipe(
+      Effect.provideServiceEffect(JobStore, Stage.storeAway(away)),
+      Effect.provideService(LeaseRegister, late)
+    )
+    yield* Stage.looking(round, 3 * Stage.leaseMs)
+    const { id } = yield* Stage.claimed
+    yield* Stage.looking(round, watchMs + 200)
+    yield* Ref.set(away, true)
+    yield* Stage.looking(round, 200)
+    yield* Ref.set(away, false)
+    yield* Stage.looking(round, 600)
+    assert.strictEqual((yield* Stage.stateOf(id))?.state, "pending")
+    assert.strictEqual((yield* lossOf(id))?.counted, false)
+  })))
+
+it.effect("a deed that takes so long that something must be wrong counts no loss against what lapses next", () =>
+  provided(Effect.gen(function*() {
+    const leases = new Set<string>()
+    const { store } = yield* slow(leases, 2_500)
+    const { pause, round } = yield* Reaper.make.pipe(Effect.provideService(JobStore, store))
+    yield* Effect.forkChild(Effect.forever(Effect.flatMap(round, pause)))
+    yield* TestClock.adjust(3 * Stage.leaseMs)
+    const first = yield* Stage.claimed
+    leases.add(first.lease)
+    yield* TestClock.adjust("500 millis")
+    const second = yield* Stage.claimed
+    yield* TestClock.adjust(watchMs + 3_000)
+    assert.strictEqual((yield* Stage.stateOf(second.id))?.state, "pending")
+    assert.strictEqual((yield* lossOf(second.id))?.counted, false)
+  })))

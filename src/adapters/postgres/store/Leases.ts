@@ -1,8 +1,9 @@
 /**
  * The records of leases: asked for, let go, handed back, and taken from the dead.
  *
- * Heartbeats and the reaper have the `vital` lane to themselves. A lapse whose rows somebody has locked is tried one
- * lease at a time, so that one stuck transaction holds back no other lapse.
+ * Heartbeats and the reaper have the `vital` lane to themselves. A lapse of which somebody has jobs locked is passed
+ * over, and what else is in the way is tried one lease at a time: one stuck transaction, or one slow lease, holds back
+ * no other lapse.
  */
 import { Effect } from "effect"
 import type { LeaseId } from "../../../domain/Claim.ts"
@@ -24,6 +25,9 @@ const reclaimMax = 20
 
 /** `statement_timeout`: the server gave up, and changed nothing. */
 const tooLong = "57014"
+
+/** What one lease has that took too long: it cannot be made smaller, so nothing else would ever take its jobs back. */
+const aloneMs = 5_000
 
 export const make = (
   db: Database["Service"],
@@ -99,22 +103,33 @@ export const make = (
   type Lapsed = Parameters<Service["reclaim"]>[0]
   type How = Parameters<Service["reclaim"]>[1]
 
-  const take = Effect.fnUntraced(function*(lapsed: Lapsed, how: How) {
-    const rows = yield* db.query<Sql.ReclaimedRow>("vital", sql.reclaim, [
+  const take = Effect.fnUntraced(function*(lapsed: Lapsed, how: How, patiently = false) {
+    const params = [
       uuids(lapsed.map(({ lease }) => lease)),
       texts(lapsed.map(({ token }) => token)),
       how.counted,
       how.lossesMax
-    ]).pipe(Effect.retry({ times: deadlockRetryMax, while: (error) => error.kind === "deadlock" }))
+    ]
+    const taking = patiently
+      ? db.transaction("vital", (session) =>
+        Effect.andThen(
+          session.query(`SET LOCAL statement_timeout = ${aloneMs}`),
+          session.query<Sql.ReclaimedRow>(sql.reclaim, params)
+        ), { deadlineMs: aloneMs + 1_000 })
+      : db.query<Sql.ReclaimedRow>("vital", sql.reclaim, params)
+    const rows = yield* Effect.retry(taking, { times: deadlockRetryMax, while: ({ kind }) => kind === "deadlock" })
     const taken = new Map(rows.map((row) => [row.lease, row]))
     const missed = lapsed.filter(({ lease }) => !taken.has(lease)).map(({ lease }) => lease)
     const standing = missed.length === 0
       ? []
-      : yield* db.query<{ readonly id: string }>("vital", Sql.standing, [uuids(missed)])
-    const moved = new Set(standing.map(({ id }) => id))
-    return lapsed.map(({ lease }): Reclaimed => {
+      : yield* db.query<{ readonly id: string; readonly token: string }>("vital", Sql.standing, [uuids(missed)])
+    const tokens = new Map(standing.map(({ id, token }) => [id, token]))
+    return lapsed.map(({ lease, token }): Reclaimed => {
       const row = taken.get(lease)
-      if (row === undefined) return { _tag: moved.has(lease) ? "Moved" : "Gone", lease }
+      if (row === undefined) {
+        const now = tokens.get(lease)
+        return { _tag: now === undefined ? "Gone" : now === token ? "Locked" : "Moved", lease }
+      }
       return {
         _tag: "Reclaimed",
         lease,
@@ -129,14 +144,14 @@ export const make = (
   })
 
   /**
-   * Each by itself. What is wrong with one lease holds up no other: the first that takes too long is passed over like a
-   * locked one, unless no other can be taken either.
+   * Each by itself. What is wrong with one lease holds up no other: one that takes too long, though it has more time
+   * here, is passed over like a locked one, unless no other can be taken either.
    */
   const takeEach = Effect.fnUntraced(function*(lapsed: Lapsed, how: How) {
     const answers: Array<Reclaimed> = []
     let failure: DatabaseFailed | null = null
     for (const one of lapsed) {
-      const answer = yield* Effect.result(take([one], how))
+      const answer = yield* Effect.result(take([one], how, true))
       if (answer._tag === "Success") {
         answers.push(...answer.success)
         continue
@@ -145,9 +160,8 @@ export const make = (
       if (answer.failure.kind === "locked") {
         continue
       }
-      const again = failure !== null || answer.failure.code !== tooLong
       failure = answer.failure
-      if (again) {
+      if (failure.code !== tooLong) {
         break
       }
     }
@@ -160,10 +174,7 @@ export const make = (
 
   const takeApart = (lapsed: Lapsed, how: How) =>
     take(lapsed, how).pipe(
-      Effect.catchIf(
-        (error) => error.kind === "locked" || (error.code === tooLong && lapsed.length > 1),
-        () => takeEach(lapsed, how)
-      )
+      Effect.catchIf((error) => error.kind === "locked" || error.code === tooLong, () => takeEach(lapsed, how))
     )
 
   const reclaim: Service["reclaim"] = Effect.fnUntraced(function*(lapsed, how) {

@@ -97,17 +97,32 @@ export interface ReclaimedRow {
 }
 
 // $1 leases, $2 tokens, $3 whether the losses count, $4 how many of those a job may have. A row goes only if its token
-// is the one that was watched, and with it, in this statement, every job that runs under it. A lock on any of these
-// rows fails all of it.
+// is the one that was watched, and with it, in this statement, every job that runs under it. Where somebody has one of
+// these locked the lease is passed over, without a wait: one that is locked must not hold up the others.
 const reclaim = (wake: boolean) =>
   `WITH o AS MATERIALIZED (
-    SELECT l.id FROM deadman.lease l JOIN unnest($1::uuid[], $2::text[]) x(id, token)
+    SELECT l.id, l.job_ids FROM deadman.lease l JOIN unnest($1::uuid[], $2::text[]) x(id, token)
       ON l.id = x.id AND l.token = x.token::bigint
     ORDER BY l.id FOR UPDATE OF l
   ),
+  h AS MATERIALIZED (
+    SELECT i.id, o.id AS lease FROM o CROSS JOIN unnest(o.job_ids) i(id) ORDER BY i.id
+  ),
+  b AS MATERIALIZED (
+    SELECT h.lease FROM h
+    LEFT JOIN LATERAL (
+      SELECT true AS ours FROM deadman.job q WHERE q.id = h.id AND q.lease = h.lease AND q.state = ${state.running}
+      FOR NO KEY UPDATE SKIP LOCKED
+    ) k ON true
+    CROSS JOIN LATERAL (
+      SELECT FROM deadman.job q WHERE q.id = h.id AND q.lease = h.lease AND q.state = ${state.running} LIMIT 1
+    ) q
+    WHERE k.ours IS NULL
+  ),
   d AS (
     DELETE FROM deadman.lease l USING unnest($1::uuid[], $2::text[]) x(id, token)
-    WHERE l.id = x.id AND l.token = x.token::bigint AND l.id = ANY (ARRAY(SELECT o.id FROM o))
+    WHERE l.id = x.id AND l.token = x.token::bigint
+      AND l.id = ANY (ARRAY(SELECT o.id FROM o WHERE o.id <> ALL (ARRAY(SELECT b.lease FROM b))))
     RETURNING l.id, l.worker, l.claimed_at_ms, l.seen_at_ms, l.job_ids
   ),
   s AS MATERIALIZED (SELECT deadman.now_ms() AS now),
@@ -159,7 +174,7 @@ const reclaim = (wake: boolean) =>
     GROUP BY u.lease
   ) a ON a.lease = d.id`
 
-export const standing = `SELECT id FROM deadman.lease WHERE id = ANY ($1::uuid[])`
+export const standing = `SELECT id, token::text AS token FROM deadman.lease WHERE id = ANY ($1::uuid[])`
 
 export const make = (options: StoreOptions) => ({
   abandon: abandon(options.wake),
