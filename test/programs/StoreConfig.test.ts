@@ -149,6 +149,9 @@ const wrong: ReadonlyArray<readonly [said: RegExp, address: string]> = [
   [/has host= without a value: leave it out/, `postgres://me:${secret}@host/name?host=`],
   [/has port= without a value/, `postgres://me:${secret}@host/name?port=&port=5432`],
   [/has sslmode= without a value/, `postgres://me:${secret}@host/name?sslmode=`],
+  [/has sslmode twice: give it once/, `postgres://me:${secret}@host/name?sslmode=foo&sslmode=require`],
+  [/has sslmode twice: give it once/, `postgres://me:${secret}@host/name?sslmode=verify-full&x=y&sslmode=disable`],
+  [/has password twice/, `postgres://me@host/name?password=${secret}&password=${secret}`],
   [/has connect_timeout= without a value/, `postgres://me:${secret}@host/name?connect_timeout=`],
   [
     /sslrootcert=system with sslmode=require, which is weaker: write sslmode=verify-full/,

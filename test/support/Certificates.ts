@@ -3,7 +3,7 @@
  * none, so the few structures of X.509 that a handshake needs are put together here.
  */
 import { generateKeyPairSync, type KeyObject, randomBytes, sign, X509Certificate } from "node:crypto"
-import { isIPv4 } from "node:net"
+import { isIPv4, isIPv6 } from "node:net"
 
 export interface Certificate {
   readonly cert: string
@@ -34,12 +34,21 @@ const long: Dates = ["200101000000Z", "491231235959Z"]
 const validity = (dates: Dates) => sequence(...dates.map((date) => der(0x17, Buffer.from(date))))
 const extension = (oid: string, value: Buffer) => sequence(id(oid), yes, der(0x04, value))
 const isAuthority = extension("551d13", sequence(yes))
+/** Of a v6 address the words that `::` leaves out, too. */
+const bytesOf = (address: string): Buffer => {
+  if (isIPv4(address)) {
+    return Buffer.from(address.split(".").map(Number))
+  }
+  const [before, after] = address.split("::").map((part) => part.split(":").filter((word) => word !== ""))
+  const words = [...before!, ...Array<string>(8 - before!.length - (after?.length ?? 0)).fill("0"), ...(after ?? [])]
+  return Buffer.from(words.map((word) => word.padStart(4, "0")).join(""), "hex")
+}
 const hostsOf = (hosts: ReadonlyArray<string>) =>
   extension(
     "551d11",
-    sequence(...hosts.map((host) =>
-      isIPv4(host) ? der(0x87, Buffer.from(host.split(".").map(Number))) : der(0x82, Buffer.from(host))
-    ))
+    sequence(
+      ...hosts.map((host) => isIPv4(host) || isIPv6(host) ? der(0x87, bytesOf(host)) : der(0x82, Buffer.from(host)))
+    )
   )
 
 const pem = (bytes: Buffer) =>

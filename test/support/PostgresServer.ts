@@ -85,7 +85,12 @@ const make = Effect.fn("PostgresServer.make")(function*(
   // One that no other Postgres draws while this one is stopped.
   writeFileSync(join(folder, "port"), `${yield* freePort}\n`)
   const settings = { ...(options.tls === undefined ? {} : tlsSettings), ...options.settings }
-  const cluster = yield* EmbeddedPostgres.open({ dataDir: join(folder, "."), settings })
+  const cluster = yield* EmbeddedPostgres.open({
+    dataDir: join(folder, "."),
+    settings,
+    // Another version's: docs/contributing.md.
+    programs: process.env["DEADMAN_TEST_POSTGRES"]
+  })
   yield* Cluster.ensure(cluster)
   yield* Effect.sync(() => writeFiles(cluster, options))
 

@@ -95,6 +95,15 @@ const ownedBy = ({ as }: Account.Account, path: string): void => {
   if (as !== undefined) chownSync(path, as.uid, as.gid)
 }
 
+/**
+ * The built-in provider sorts by code point on every platform and survives a change of libc. It came with Postgres 17; the
+ * tests run with older programs too.
+ */
+const localeOf = ({ major }: Binaries): ReadonlyArray<string> => [
+  "--locale=C",
+  ...(Number(major) < 17 ? [] : ["--locale-provider=builtin", "--builtin-locale=C.UTF-8"])
+]
+
 const initialise = Effect.fn("Cluster.initialise")(function*(cluster: Cluster) {
   const { account, binaries, dataDir } = cluster
   const draft = join(dataDir, `postgres.${randomBytes(4).toString("hex")}.tmp`)
@@ -121,10 +130,7 @@ const initialise = Effect.fn("Cluster.initialise")(function*(cluster: Cluster) {
       "--pwfile=/dev/stdin",
       "--auth=scram-sha-256",
       "--encoding=UTF8",
-      // The built-in provider sorts by code point on every platform and survives a change of libc.
-      "--locale=C",
-      "--locale-provider=builtin",
-      "--builtin-locale=C.UTF-8",
+      ...localeOf(binaries),
       "--no-instructions"
     ],
     { cwd: data, stdin }

@@ -41,9 +41,6 @@ const steps: ReadonlyArray<Effect.Effect<void, SqlError.SqlError, SqlClient.SqlC
 /** The version of the schema that this program reads and writes. */
 export const schemaVersion = steps.length
 
-/** The first major version with what the statements need. */
-const serverMin = 15
-
 /** Somebody ran a newer program on this database. An older one could write what the newer one cannot read. */
 export class SchemaTooNew extends Schema.TaggedError<SchemaTooNew>()("SchemaTooNew", {
   found: Schema.Int,
@@ -57,7 +54,8 @@ export class SchemaTooNew extends Schema.TaggedError<SchemaTooNew>()("SchemaTooN
 
 export class ServerTooOld extends Schema.TaggedError<ServerTooOld>()("ServerTooOld", { found: Schema.String }) {
   override get message(): string {
-    return `Postgres ${this.found} is too old: Deadman needs ${serverMin} or newer.`
+    return `Postgres ${this.found} is too old: Deadman needs ${Target.serverMin} or newer. Upgrade it, or name another one ` +
+      `in DEADMAN_DATABASE_URL.`
   }
 }
 
@@ -80,7 +78,7 @@ export class MigrationFailed extends Schema.TaggedError<MigrationFailed>()("Migr
   override get message(): string {
     const advice = Target.adviceOf(this.code, this.reason)
     // A right is missing to somebody who is in.
-    const what = advice === null || this.code?.startsWith("42") === true
+    const what = advice === null || this.code === "42501"
       ? "The database schema could not be brought up to date"
       : "The database cannot be used"
     return `${what}: ${this.reason}${advice === null ? "" : `. ${advice}.`}`
@@ -283,7 +281,7 @@ const check = Effect.gen(function*() {
             current_setting('server_encoding') AS encoding,
             (SELECT setting FROM pg_catalog.pg_settings WHERE name = 'lock_timeout') AS waits_ms`
   )
-  if (server !== undefined && Number(server.number) < serverMin * 10_000) {
+  if (server !== undefined && Number(server.number) < Target.serverMin * 10_000) {
     return yield* new ServerTooOld({ found: server.name })
   }
   if (server?.waits_ms !== sessionWaitsMs) {

@@ -100,12 +100,16 @@ export const parse = (text: string): Result.Result<Address, string> => {
   if ([url.username, url.password, url.pathname, url.hostname].some((part) => decoded(part) === null)) {
     return Result.fail("has a % that escapes nothing: write %25 for it")
   }
-  // As the driver does: the last one counts.
   const given = new Map(url.searchParams)
   // Here as good as left out, to the driver a host without a name or a mode that it does not know.
   const empty = [...url.searchParams].find(([name, value]) => heeded.has(name) && value === "")
   if (empty !== undefined) {
     return Result.fail(`has ${empty[0]}= without a value: leave it out`)
+  }
+  // The last one would count, and the driver ask for all of them to be right.
+  const twice = [...given.keys()].find((name) => heeded.has(name) && url.searchParams.getAll(name).length > 1)
+  if (twice !== undefined) {
+    return Result.fail(`has ${twice} twice: give it once`)
   }
   const of = (name: string) => given.get(name) ?? null
   const host = of("host") ?? decoded(url.hostname.replace(/^\[|\]$/g, "")) ?? ""
@@ -218,8 +222,16 @@ const tlsAdvices: Readonly<Record<TlsTrouble, string>> = {
   no_tls: "That port may not speak TLS: name another in DEADMAN_DATABASE_URL, or leave sslmode out"
 }
 
+/** The first major version with what the statements need. */
+export const serverMin = 15
+
 /** By the words of the driver, which are its own in every language, and of poolers, which know one. */
 const advices: ReadonlyArray<readonly [words: RegExp, advice: string]> = [
+  // What each of our connections is opened with, and servers of before 14 do not know: they cannot be asked for their version.
+  [
+    /"(idle_session_timeout|client_connection_check_interval)"/,
+    `This looks like a Postgres that is too old: Deadman needs ${serverMin} or newer`
+  ],
   [/startup parameter/, "This looks like a pooler in front of Postgres. Connect to Postgres itself"],
   [
     /does not support TLS/,

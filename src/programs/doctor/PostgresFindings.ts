@@ -29,8 +29,10 @@ const rightsOf = (user: string) =>
   `As the owner: GRANT USAGE ON SCHEMA deadman TO "${user}"; ` +
   `GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA deadman TO "${user}".`
 
+const majorOf = ({ versionNumber }: PostgresFacts): number => Math.floor(versionNumber / 10_000)
+
 const server = (facts: PostgresFacts): ReadonlyArray<Finding> => {
-  const major = Math.floor(facts.versionNumber / 10_000)
+  const major = majorOf(facts)
   const max = Number(facts.settings["max_connections"] ?? 0)
   const findings: Array<Finding> = []
   if (major < serverMin) {
@@ -238,7 +240,8 @@ export const of = (
   ours: { readonly version: string; readonly schema: number; readonly oldMs: number }
 ): ReadonlyArray<Finding> => [
   ...server(facts),
-  schemaVersion(facts, ours.schema),
+  // One that is too old is not to be migrated, as the advice would be.
+  ...(facts.schemaVersion === null && majorOf(facts) < serverMin ? [] : [schemaVersion(facts, ours.schema)]),
   clock(facts),
   oldest(facts, ours.oldMs),
   ...replicas(facts),

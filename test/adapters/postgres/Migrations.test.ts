@@ -4,7 +4,8 @@ import { Effect, Redacted } from "effect"
 import { SqlClient } from "effect/sql"
 import { randomBytes } from "node:crypto"
 import { type AddressInfo, connect, createServer, type Server } from "node:net"
-import { migrate, schemaVersion } from "../../../src/adapters/postgres/Migrations.ts"
+import * as Checkup from "../../../src/adapters/postgres/Checkup.ts"
+import { isHopeless, migrate, schemaVersion } from "../../../src/adapters/postgres/Migrations.ts"
 import { freshDatabase } from "../../support/Database.ts"
 
 const on = (url: Redacted.Redacted, ...statements: ReadonlyArray<string>) =>
@@ -160,4 +161,23 @@ it.live("H73: a pooler that drops the settings of a session is refused with a cl
     assert.strictEqual(error._tag, "SettingsNotKept")
     assert.include(error.message, "Connect to Postgres itself")
     assert.deepStrictEqual(yield* on(url, `SELECT 1 FROM pg_namespace WHERE nspname = 'deadman'`), [])
+  }).pipe(Effect.scoped))
+
+it.live("a Postgres that is too old is left as it is, and told by its version", () =>
+  Effect.gen(function*() {
+    const { name, url } = yield* emptyDatabase
+    // No old one is at hand: this one says it is.
+    yield* on(
+      url,
+      `CREATE SCHEMA old`,
+      `CREATE FUNCTION old.current_setting(name text) RETURNS text LANGUAGE sql AS $$ SELECT CASE name
+         WHEN 'server_version_num' THEN '140023' WHEN 'server_version' THEN '14.23'
+         ELSE pg_catalog.current_setting(name) END $$`,
+      `ALTER DATABASE ${name} SET search_path = old, pg_catalog`
+    )
+    const error = yield* Effect.flip(migrate(url))
+    assert.match(error.message, /^Postgres 14\.23 is too old: Deadman needs 15 or newer\. Upgrade it/)
+    assert.isTrue(isHopeless(error))
+    assert.deepStrictEqual(yield* on(url, `SELECT FROM pg_namespace WHERE nspname = 'deadman'`), [])
+    assert.strictEqual((yield* Checkup.look(url)).versionNumber, 140_023)
   }).pipe(Effect.scoped))

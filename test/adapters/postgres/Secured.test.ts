@@ -11,7 +11,11 @@ import type * as Target from "../../../src/adapters/postgres/Target.ts"
 import { Deadman, Job } from "../../../src/programs/deadman.ts"
 import * as Certificates from "../../support/Certificates.ts"
 import { freshDatabase } from "../../support/Database.ts"
+import * as Files from "../../support/Files.ts"
 import * as PostgresServer from "../../support/PostgresServer.ts"
+import * as TlsServer from "../../support/TlsServer.ts"
+
+const { file } = Files.make()
 
 const password = "p@ss/word#1 %:"
 
@@ -164,3 +168,24 @@ it.live("a program of one's own names the files in the address, and its jobs run
       )
     )
   }).pipe(Effect.scoped), 180_000)
+
+it.live("a certificate that is over ends a start at once", () =>
+  Effect.gen(function*() {
+    const authority = Certificates.authority("Deadman test authority")
+    const old = authority.issue("postgres", ["localhost"], ["200101000000Z", "210101000000Z"])
+    const at = `postgres://me:hunter2@localhost:${yield* TlsServer.startPostgres(old)}/name`
+    const ca = file("authority.pem", authority.cert)
+    for (const mode of ["verify-full", "verify-ca", "require"]) {
+      const databaseUrl = `${at}?sslmode=${mode}&sslrootcert=${ca}`
+      const said = yield* Effect.promise(() =>
+        Deadman.start({ databaseUrl, logLevel: "none" }).then(
+          (deadman) => deadman.stop().then(() => assert.fail("it started")),
+          ({ message }) => String(message)
+        )
+        // It would be tried again for two minutes.
+      ).pipe(Effect.timeout("30 seconds"))
+      assert.match(said, /^The database cannot be used: certificate has expired\. .* over or not valid yet: renew it/)
+      const seen = yield* Effect.flip(Checkup.look(Redacted.make(databaseUrl), { ca: authority.cert, own: null }))
+      assert.match(String(seen.advice), /renew it/)
+    }
+  }).pipe(Effect.scoped))

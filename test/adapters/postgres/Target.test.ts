@@ -2,6 +2,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import { SqlError } from "effect/sql"
 import { fromSqlError } from "../../../src/adapters/postgres/DatabaseFailed.ts"
+import { isHopeless, MigrationFailed } from "../../../src/adapters/postgres/Migrations.ts"
 import * as Target from "../../../src/adapters/postgres/Target.ts"
 
 describe("Target", () => {
@@ -20,6 +21,17 @@ describe("Target", () => {
       assert.strictEqual(Target.isRefusal(code, message), refusal, message)
     }
     assert.match(String(Target.adviceOf("CERT_NOT_YET_VALID", "certificate is not yet valid")), /this machine's clock/)
+  })
+
+  it("a server that is too old to be asked for its version is told by what it does not know", () => {
+    for (const name of ["idle_session_timeout", "client_connection_check_interval"]) {
+      const error = new MigrationFailed({ code: "42704", reason: `unrecognized configuration parameter "${name}"` })
+      assert.isTrue(isHopeless(error))
+      assert.match(
+        error.message,
+        /^The database cannot be used: unrecognized .*Postgres that is too old: .*needs 15 or/
+      )
+    }
   })
 
   it("a socket that is cut while it is written to is an outage, whatever its code looks like", () => {

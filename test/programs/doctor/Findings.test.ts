@@ -59,6 +59,7 @@ it("finds nothing where all is well, and advises on all that is not", () => {
 
 it("judges the server", () => {
   assert.deepStrictEqual(postgres({ versionNumber: 140_005 }), ["version: bad"])
+  assert.deepStrictEqual(postgres({ versionNumber: 140_005, schemaVersion: null }), ["version: bad"])
   assert.deepStrictEqual(postgres({ versionNumber: 190_000 }), ["version: worth a look"])
   assert.deepStrictEqual(postgres({ keepsSettings: false }), ["pooler: bad"])
   assert.deepStrictEqual(postgres({ isReplica: true }), ["read_only: bad"])
