@@ -1,10 +1,12 @@
 import { assert, it } from "@effect/vitest"
-import { Effect, Exit, Ref } from "effect"
+import { Duration, Effect, Exit, Ref } from "effect"
 import { TestClock } from "effect/testing"
 import type { JobId } from "../../../src/domain/JobId.ts"
 import { JobStore, JobStoreUnavailable } from "../../../src/ports/JobStore.ts"
-import { LeaseRegister } from "../../../src/ports/LeaseRegister.ts"
+import { LeaseRegister, LeaseRegisterUnavailable } from "../../../src/ports/LeaseRegister.ts"
+import * as KeeperConfig from "../../../src/programs/keeper/KeeperConfig.ts"
 import * as Reaper from "../../../src/programs/keeper/Reaper.ts"
+import * as Ids from "../../support/Ids.ts"
 import * as Stage from "./Stage.ts"
 
 /** What a lease is watched for before it is taken. */
@@ -65,6 +67,42 @@ it.effect("a renewal that reached the register before the mark stops the deed", 
     yield* round
     yield* Stage.looking(round, watchMs + 400)
     assert.strictEqual((yield* Stage.stateOf(id))?.state, "running")
+  })))
+
+it.effect("a lapse that the register did not mark is no lapse", () =>
+  provided(Effect.gen(function*() {
+    const register = yield* LeaseRegister
+    let silent = true
+    const { round } = yield* Reaper.make.pipe(Effect.provideService(LeaseRegister, {
+      ...register,
+      markLapsed: (lease, token) =>
+        silent
+          ? Effect.fail(new LeaseRegisterUnavailable({ operation: "markLapsed", cause: "silent" }))
+          : register.markLapsed(lease, token)
+    }))
+    const { id } = yield* Stage.claimed
+    yield* round
+    yield* Stage.looking(round, watchMs + 1_000)
+    assert.strictEqual((yield* Stage.stateOf(id))?.state, "running")
+    silent = false
+    yield* Stage.looking(round, 200)
+    assert.strictEqual((yield* Stage.stateOf(id))?.state, "pending")
+  })))
+
+it.effect("a reaper looks twice within the gap that would break a watch, and seldom where there is nothing to watch", () =>
+  provided(Effect.gen(function*() {
+    const { pause } = yield* Reaper.make.pipe(
+      Effect.provide(KeeperConfig.layer({ look: Duration.minutes(1), lookIdle: Duration.seconds(3) }))
+    )
+    const lengths = [30_000, Stage.leaseMs, 10_000]
+    const leases = lengths.map((leaseMs) => ({ lease: Ids.leaseId(), leaseMs, token: "1", worker: "ada", jobs: 1 }))
+    for (const [seen, ms] of [[leases, 500], [leases.slice(0, 1), 3_000], [[], 3_000]] as const) {
+      const paused = yield* Effect.forkChild(pause(seen), { startImmediately: true })
+      yield* TestClock.adjust(Duration.millis(ms - 1))
+      assert.isUndefined(paused.pollUnsafe())
+      yield* TestClock.adjust("1 millis")
+      assert.isDefined(paused.pollUnsafe())
+    }
   })))
 
 it.effect("a register that does not answer makes nothing look lapsed for less than two lengths", () =>
@@ -184,7 +222,7 @@ it.effect("a worker that renews after its lapse was refused keeps its job", () =
   })))
 
 /** What may have been wrong shortly before a lease lapses. */
-const reasons = ["nothing", "Postgres", "the register", "the reaper"] as const
+const reasons = ["nothing", "Postgres", "one look", "the register", "the reaper"] as const
 
 for (const reason of reasons) {
   it.effect(`a loss is held against its job unless something was wrong shortly before: ${reason}`, () =>
@@ -192,12 +230,13 @@ for (const reason of reasons) {
       const store = yield* JobStore
       const register = yield* LeaseRegister
       const restarts = yield* Ref.make(0)
+      const away = yield* Ref.make(false)
       const marked = <A extends { readonly incarnation: string }>(look: A) =>
         Effect.map(Ref.get(restarts), (n) => ({ ...look, incarnation: `${look.incarnation}-${n}` }))
       const { round } = yield* Reaper.make.pipe(
         Effect.provideService(
           JobStore,
-          reason === "Postgres" ? { ...store, look: Effect.flatMap(store.look, marked) } : store
+          reason === "Postgres" ? { ...store, look: Effect.flatMap(store.look, marked) } : yield* Stage.storeAway(away)
         ),
         Effect.provideService(
           LeaseRegister,
@@ -209,6 +248,9 @@ for (const reason of reasons) {
       yield* Stage.looking(round, 3 * Stage.leaseMs)
       const { id } = yield* Stage.claimed
       yield* Ref.set(restarts, 1)
+      yield* Ref.set(away, reason === "one look")
+      yield* Effect.exit(round)
+      yield* Ref.set(away, false)
       yield* TestClock.adjust(reason === "the reaper" ? "2100 millis" : "200 millis")
       yield* Stage.looking(round, watchMs + 1_000)
       const job = yield* Stage.stateOf(id)
