@@ -55,6 +55,10 @@ it.live("what was reclaimed is lost at the next heartbeat, though the register k
     yield* register.markLapsed(lease, (yield* register.look([lease])).tokens.get(lease) ?? null)
     yield* store.reclaim([{ lease, token }], { counted: true, lossesMax: 7 })
     assert.deepStrictEqual(yield* remote.heartbeat("py", [lease]), { ...nothing, lost: [lease] })
+    // What the register says of it from now on is nobody's.
+    yield* register.release([lease])
+    yield* register.hold([{ lease, leaseMs: 500 }])
+    assert.deepStrictEqual(yield* remote.heartbeat("py", [lease]), { ...nothing, lost: [lease] })
     assert.deepInclude(yield* job(id), { state: "pending", leaseLosses: 1 })
   }).pipe(Effect.scoped))
 
@@ -129,27 +133,37 @@ it.live("a claim that was cut off is told also where the store was away when the
     assert.deepStrictEqual((yield* remote.heartbeat("py", [lease])).revoked, [{ id, epoch: 1, reason: "cancelled" }])
   }).pipe(Effect.scoped))
 
-it.live("an attempt past its timeout is ended by a process that did not grant it, and not before its grace", () =>
+it.live("an attempt past its timeout is ended at any process, whenever it first heard of it, and not before its grace", () =>
   Effect.gen(function*() {
     const { job, process, request, submit } = yield* World.make
     const [granting, other] = [yield* process, yield* process]
-    const id = yield* submit({ timeoutMs: 700 })
+    const timeoutMs = 700
+    const id = yield* submit({ timeoutMs })
     yield* submit()
     const fromMs = yield* Clock.currentTimeMillis
-    const { lease } = yield* granting.claim(request({ limit: 2 }))
+    const { lease } = yield* granting.claim(request())
+    // More than are read at once.
+    yield* Effect.forEach(Array.from({ length: 60 }), () => submit({ timeoutMs }))
+    yield* submit()
+    const many = yield* granting.claim(request({ limit: 61 }))
+    yield* Effect.sleep("500 millis")
+    const beat = Effect.all([granting.heartbeat("py", [lease]), other.heartbeat("py", [many.lease])])
     yield* eventually(
-      "it is cut off",
-      Effect.map(other.heartbeat("py", [lease]), (beat) => beat.revoked.length > 0),
+      "one is cut off",
+      Effect.map(beat, (beats) => beats.some(({ revoked }) => revoked.length > 0)),
       "5 seconds"
     )
-    assert.isAtLeast((yield* Clock.currentTimeMillis) - fromMs, 900)
+    assert.isAtLeast((yield* Clock.currentTimeMillis) - fromMs, 1_700)
+    // Whoever counted from another time would be later than this.
+    yield* Effect.sleep("300 millis")
+    const [here, there] = yield* beat
+    assert.deepStrictEqual(here.revoked, [{ id, epoch: 1, reason: "timeout" }])
+    assert.lengthOf(there.revoked, 60)
+    assert.deepStrictEqual([...here.held, ...there.held], [lease, many.lease])
     yield* eventually("it has failed", Effect.map(job(id), ({ state }) => state === "failed"), "2 seconds")
     const failed = yield* job(id)
     assert.deepInclude(failed, { attempts: 1, leaseLosses: 0 })
     assert.deepInclude(failed.errors[0], { name: "Timeout", message: "The run did not end within its 700 ms." })
-    const beat = yield* other.heartbeat("py", [lease])
-    assert.deepStrictEqual(beat.revoked, [{ id, epoch: 1, reason: "timeout" }])
-    assert.deepStrictEqual(beat.held, [lease])
   }).pipe(Effect.scoped))
 
 it.live("a job that has ended at another process is not timed out at this one, which remembers it", () =>

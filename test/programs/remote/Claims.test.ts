@@ -180,6 +180,56 @@ it.effect("a wait is ended at once by what becomes ready, by a wake and not by c
     }
   }).pipe(Effect.scoped))
 
+it.effect("what becomes ready while a claim that took nothing is under way is looked for behind it", () =>
+  Effect.gen(function*() {
+    const { calls, faults, process, request, submit } = yield* World.make
+    const remote = yield* process
+    const gate = Deferred.makeUnsafe<void>()
+    faults.set("claim", gate)
+    const waiting = yield* Effect.forkChild(remote.claim(request({ waitMs: 10_000 })))
+    yield* pass(20)
+    assert.strictEqual(calls.get("claim"), 1)
+    const id = yield* submit()
+    yield* pass(20)
+    faults.clear()
+    yield* Deferred.succeed(gate, undefined)
+    yield* pass(50, 10)
+    assert.isDefined(waiting.pollUnsafe(), "by looking alone it would be half a second")
+    assert.deepStrictEqual(ids(yield* Fiber.join(waiting)), [id])
+  }).pipe(Effect.scoped))
+
+it.effect("what was taken under a lease at another process meanwhile is told at the end of the wait", () =>
+  Effect.gen(function*() {
+    const { process, request, store, type } = yield* World.make
+    const remote = yield* process
+    const lease = World.lease()
+    const waiting = yield* Effect.forkChild(remote.claim(request({ lease, waitMs: 300 })))
+    yield* pass(100)
+    const job = yield* Jobs.job({ type })
+    yield* store.submit([job], { atomic: false })
+    yield* store.claim({ lease, leaseMs: 5_000, worker: "py", types: [type], limit: 1, freeSlots: 1, bytes: 1_000 })
+    yield* pass(250)
+    assert.deepStrictEqual(ids(yield* Fiber.join(waiting)), [job.id])
+  }).pipe(Effect.scoped))
+
+it.effect("few claims are under way at once, however many ask for whatever", () =>
+  Effect.gen(function*() {
+    const { calls, faults, process, request } = yield* World.make
+    const remote = yield* process
+    const gate = Deferred.makeUnsafe<void>()
+    faults.set("claim", gate)
+    const asking = yield* Effect.forEach(
+      Array.from({ length: 10 }),
+      () => Effect.flatMap(Jobs.freshType, (type) => Effect.forkChild(remote.claim(request({ types: [type] }))))
+    )
+    yield* pass(50)
+    assert.strictEqual(calls.get("claim"), 4)
+    yield* Deferred.succeed(gate, undefined)
+    yield* pass(50)
+    assert.deepStrictEqual((yield* Effect.forEach(asking, Fiber.join)).flatMap(ids), [])
+    assert.strictEqual(calls.get("claim"), 10)
+  }).pipe(Effect.scoped))
+
 it.effect("what nobody was told of is found by looking", () =>
   Effect.gen(function*() {
     const { process, request, store, type } = yield* World.make

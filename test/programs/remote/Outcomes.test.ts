@@ -1,8 +1,15 @@
 /** Outcomes of workers elsewhere: lost answers, locked rows, the job's own terms, and leases that end. */
 import { assert, it } from "@effect/vitest"
-import { Deferred, Effect, Fiber } from "effect"
+import { Deferred, Effect, Fiber, Metric } from "effect"
+import { TestClock } from "effect/testing"
+import type { Claim } from "../../../src/domain/Claim.ts"
 import type { Outcome } from "../../../src/domain/Outcome.ts"
+import { JobStore, type Settled } from "../../../src/ports/JobStore.ts"
+import * as Meters from "../../../src/programs/process/Meters.ts"
+import * as Grants from "../../../src/programs/remote/Grants.ts"
+import * as Outcomes from "../../../src/programs/remote/Outcomes.ts"
 import { eventually } from "../../support/Eventually.ts"
+import * as Jobs from "../../support/Jobs.ts"
 import * as World from "./World.ts"
 
 const completed: Outcome = { _tag: "Completed", result: null }
@@ -93,6 +100,23 @@ it.live("a lease's record goes with the last of its jobs, and not before", () =>
     assert.deepStrictEqual((yield* granting.heartbeat("py", [claims.lease])).lost, [claims.lease])
   }).pipe(Effect.scoped))
 
+it.live("a lease whose end could not be told is told with the next ones", () =>
+  Effect.gen(function*() {
+    const { calls, faults, process, request, store, submit } = yield* World.make
+    const remote = yield* process
+    const end = Effect.gen(function*() {
+      yield* submit()
+      const claims = yield* remote.claim(request())
+      yield* remote.settle([{ claim: World.claimOf(claims), outcome: completed }])
+    })
+    faults.set("endLeases", "away")
+    yield* end
+    yield* eventually("it was tried", Effect.sync(() => (calls.get("endLeases") ?? 0) > 0))
+    faults.clear()
+    yield* end
+    yield* eventually("both are gone", Effect.map(store.look, ({ leases }) => leases.length === 0), "3 seconds")
+  }).pipe(Effect.scoped))
+
 it.live("what is locked is tried again alone, and named where it stays so", () =>
   Effect.gen(function*() {
     const world = yield* World.make
@@ -119,6 +143,44 @@ it.live("what is locked is tried again alone, and named where it stays so", () =
     assert.deepStrictEqual(yield* remote.settle(both), { settled: [free], stale: [], undecided: [locked] })
     until = 2
     assert.deepStrictEqual(yield* remote.settle(both), { settled: [free, locked], stale: [], undecided: [] })
+  }).pipe(Effect.scoped))
+
+it.effect("what stays locked has not ended, and a repeat is told as settled and counted by nobody", () =>
+  Effect.gen(function*() {
+    const world = yield* World.make
+    const ended: Array<string> = []
+    const answers: Array<Settled> = [{ _tag: "Undecided" }, { _tag: "Settled", repeated: true }]
+    const { settle } = yield* Outcomes.make({
+      grants: Grants.make(),
+      now: () => 0,
+      ended: (lease) => ended.push(lease)
+    }).pipe(Effect.provideService(JobStore, {
+      ...world.store,
+      settle: (settlements) => Effect.sync(() => settlements.map(() => answers.shift()!))
+    }))
+    const claim = { id: yield* Jobs.freshId, epoch: 1, lease: World.lease() } as Claim
+    const completions = Metric.value(Meters.counters.completed)
+    const before = yield* completions
+    const settling = yield* Effect.forkChild(settle([{ claim, outcome: completed }]), { startImmediately: true })
+    yield* Effect.yieldNow
+    assert.deepStrictEqual(ended, [])
+    yield* TestClock.adjust("100 millis")
+    assert.deepStrictEqual(yield* Fiber.join(settling), { settled: [claim.id], stale: [], undecided: [] })
+    assert.deepStrictEqual(ended, [claim.lease])
+    assert.deepStrictEqual(yield* completions, before)
+  }).pipe(Effect.scoped))
+
+it.effect("a store that hangs is not waited for beyond what the asker can wait", () =>
+  Effect.gen(function*() {
+    const world = yield* World.make
+    const { settle } = yield* Outcomes.make({ grants: Grants.make(), now: () => 0, ended: () => undefined }).pipe(
+      Effect.provideService(JobStore, { ...world.store, settle: () => Effect.never })
+    )
+    const claim = { id: yield* Jobs.freshId, epoch: 1, lease: World.lease() } as Claim
+    const settling = yield* Effect.forkChild(Effect.flip(settle([{ claim, outcome: completed }])))
+    yield* TestClock.adjust("3600 millis")
+    assert.strictEqual(settling.pollUnsafe()?._tag, "Success")
+    assert.strictEqual((yield* Fiber.join(settling)).reason, "store")
   }).pipe(Effect.scoped))
 
 /** A store whose next settle begins, and ends when the gate is opened. What it was given is written down. */
