@@ -242,7 +242,7 @@ export interface Promoted {
     /** It has a priority, or was taken back: it does not queue behind what was published. */
     readonly ordered: boolean
   }>
-  /** How long until the next one is due; `null` where nothing waits. */
+  /** How long until the next one is due, 0 where more are; `null` where nothing waits. */
   readonly nextInMs: number | null
   /** Whether the store has woken the workers itself. */
   readonly announced: boolean

@@ -275,6 +275,16 @@ const lawsOf = (limit: number): Steps.Laws => (it, pass) => {
       assert.deepStrictEqual(early, { claimed: [], notYetDue: [{ id: far.id, runAtMs }], inOrder: [], left: [] })
     }))
 
+  it.effect("3: a claim by ids takes what is due, though nobody has made it ready", () =>
+    Effect.gen(function*() {
+      const store = yield* JobStore
+      const runAtMs = (yield* store.now) + 30
+      const job = yield* Steps.submitted({ runAtMs })
+      yield* Steps.reached(pass, runAtMs)
+      const { claimed } = yield* store.claimIds({ ...(yield* request(job)), ids: [job.id] })
+      assert.deepStrictEqual(Steps.idsOf(claimed), [job.id])
+    }))
+
   it.effect("3: a job is not claimed before its time, and then it is", () =>
     Effect.gen(function*() {
       const store = yield* JobStore

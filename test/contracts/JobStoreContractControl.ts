@@ -273,6 +273,7 @@ export const controlLaws: Steps.Laws = (it, pass) => {
       const rest = yield* store.promote(1_000)
 
       assert.lengthOf(first.jobs, 2)
+      assert.strictEqual(first.nextInMs, 0)
       const ours = [...first.jobs, ...rest.jobs].filter(({ type }) => type === jobs[0]!.type)
       assert.deepStrictEqual(ours.map(({ id }) => id).toSorted(), jobs.map(({ id }) => id).toSorted())
     }))

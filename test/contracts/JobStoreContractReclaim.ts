@@ -2,6 +2,7 @@
 import { assert } from "@effect/vitest"
 import { Effect } from "effect"
 import { lossBaseMs } from "../../src/domain/Backoff.ts"
+import type { LeaseId } from "../../src/domain/Claim.ts"
 import { JobStore } from "../../src/ports/JobStore.ts"
 import * as Jobs from "../support/Jobs.ts"
 import * as Steps from "./JobStoreContractSteps.ts"
@@ -49,6 +50,21 @@ export const reclaimLaws: Steps.Laws = (it, pass) => {
         counted: true
       })
       assert.isAtLeast(lost.events[0]?.lastSeenMs ?? -1, claimedAt)
+    }))
+
+  it.effect("8, 10: a loss says when the worker was last seen: at its last check, or when it took the lease over", () =>
+    Effect.gen(function*() {
+      const store = yield* JobStore
+      for (const seen of [store.verify, ([lease]: ReadonlyArray<LeaseId>) => store.recall(lease!)]) {
+        const { claim } = yield* Steps.held(pass, yield* Steps.submitted())
+        const claimedAtMs = (yield* Steps.read(claim.id)).startedAtMs ?? assert.fail("not started")
+        yield* pass(20)
+        yield* seen([claim.lease])
+        yield* Steps.lapsed(claim.lease)
+        const loss = (yield* Steps.read(claim.id)).events[0]
+        assert.strictEqual(loss?.claimedAtMs, claimedAtMs)
+        assert.isAtLeast(loss?.lastSeenMs ?? 0, claimedAtMs + 20)
+      }
     }))
 
   it.effect("8: a lease whose token has moved is not taken", () =>

@@ -25,6 +25,12 @@ export const claimLaws: Laws = (it, pass) => {
       const byId = yield* claimIds([held, later], type)
       assert.deepStrictEqual(byId, { ...byId, claimed: [], notYetDue: [], inOrder: [] })
       assert.deepStrictEqual(Steps.idsOf(yield* Steps.take({ type })), [free.id])
+      // Nobody is told to ask for them again: they are found when the queue goes on.
+      const next = yield* Steps.submitted({ queue: free.queue, type })
+      const other = yield* Steps.submitted({ queue: free.queue })
+      const mixed = yield* claimIds([held, next, other, later], type)
+      assert.deepStrictEqual(Steps.idsOf(mixed.claimed), [next.id])
+      assert.deepStrictEqual(mixed, { ...mixed, notYetDue: [], inOrder: [], left: [] })
     }))
 
   it.effect("2: a type that a paused queue sees for the first time waits too, and a promotion does not free it", () =>

@@ -4,6 +4,7 @@ import { Effect, Fiber, Layer } from "effect"
 import * as Database from "../../../src/adapters/postgres/Database.ts"
 import * as JobStorePostgres from "../../../src/adapters/postgres/JobStorePostgres.ts"
 import type { LeaseId } from "../../../src/domain/Claim.ts"
+import type { NewJob } from "../../../src/domain/Job.ts"
 import { JobStore } from "../../../src/ports/JobStore.ts"
 import {
   claimOf,
@@ -356,6 +357,47 @@ it.layer(Layer.provideMerge(storeLayer, Postgres.layer), { excludeTestServices: 
         const token = yield* tokenOf(lease)
         yield* besideRenewal(lease, store.handBack(lease, token))
         assert.deepStrictEqual(yield* store.settle([settlement(claims[0]!, "complete")]), [written])
+      }))
+
+    it.effect("what somebody's open transaction holds is left for later by each chore, and holds up nothing else", () =>
+      Effect.gen(function*() {
+        const store = yield* JobStore
+        const soonMs = (yield* store.now) + 20
+        const ready = yield* submittedAll(2)
+        const due = yield* submittedAll(4, { runAtMs: soonMs })
+        const late = yield* submittedAll(2, { startByMs: soonMs })
+        const unique = { fields: null, window_ms: 1, states: ["pending"], on_conflict: "skip" } as const
+        const done = yield* Effect.forEach(["1", "2"], (payload) =>
+          Effect.gen(function*() {
+            const [job] = yield* submittedAll(1, { payload, unique })
+            const asked = yield* request(job!)
+            const [claimed] = yield* store.claim(asked)
+            yield* store.settle([settlement(claimOf(asked.lease, claimed!), "complete")])
+            return job!
+          }))
+        yield* eventually("they are due", Effect.map(store.now, (now) => now > soonMs))
+        const statesOf = (jobs: ReadonlyArray<NewJob>) =>
+          Effect.map(store.get(idsOf(jobs)), (found) => jobs.map(({ id }) => found.find((one) => one.id === id)?.state))
+        const held = [ready[0]!, due[0]!, due[2]!, late[0]!, done[0]!]
+        yield* during(
+          `WITH j AS MATERIALIZED (SELECT id FROM deadman.job WHERE id = ANY ($1::uuid[]) ORDER BY id FOR NO KEY UPDATE),
+           q AS MATERIALIZED (SELECT key FROM deadman.uniqueness WHERE job = $2::uuid FOR UPDATE)
+           SELECT (SELECT count(*) FROM j) + (SELECT count(*) FROM q) AS n`,
+          [Database.uuids(idsOf(held)), done[1]!.id],
+          Effect.gen(function*() {
+            const { claimed } = yield* store.claimIds({ ...(yield* request(ready[0]!)), ids: idsOf(ready) })
+            assert.deepStrictEqual(idsOf(claimed), [ready[1]!.id])
+            assert.deepStrictEqual(idsOf((yield* store.promoteIds(idsOf(due.slice(2)))).jobs), [due[3]!.id])
+            const { jobs } = yield* store.promote(1_000)
+            assert.deepStrictEqual(idsOf(jobs.filter(({ type }) => type === due[0]!.type)), [due[1]!.id])
+            yield* store.expire(1_000)
+            assert.deepStrictEqual(yield* statesOf(late), ["pending", "dead"])
+            while ((yield* store.prune({ completedMs: 0, deadMs: 3_600_000, limit: 1_000 })).more) {
+              // The rest of the walk.
+            }
+            assert.deepStrictEqual(yield* statesOf(done), ["completed", undefined])
+          })
+        )
       }))
 
     it.effect("what the statements told the tally is what there is", () =>

@@ -1,8 +1,11 @@
 /** What a claim does not take although it is ready, and how who asks learns of it. */
 import { assert, it } from "@effect/vitest"
 import { Effect, Layer } from "effect"
-import { uuids } from "../../../src/adapters/postgres/Database.ts"
+import { Database, uuids } from "../../../src/adapters/postgres/Database.ts"
+import { unavailable } from "../../../src/adapters/postgres/DatabaseFailed.ts"
 import * as JobStorePostgres from "../../../src/adapters/postgres/JobStorePostgres.ts"
+import * as Claim from "../../../src/adapters/postgres/store/Claim.ts"
+import { left } from "../../../src/adapters/postgres/store/ClaimSql.ts"
 import { Queue } from "../../../src/domain/Job.ts"
 import type { JobId } from "../../../src/domain/JobId.ts"
 import { type ClaimRequest, JobStore } from "../../../src/ports/JobStore.ts"
@@ -114,6 +117,25 @@ it.layer(Layer.provideMerge(storeLayer, Postgres.layer), { excludeTestServices: 
         assert.deepStrictEqual(others, { ids: [], more: true })
         const after = yield* claim
         assert.deepStrictEqual({ ...after, ids: after.ids.toSorted() }, { ids: sortedIds(head), more: false })
+      }))
+
+    it.effect("what a claim by ids took is told, though nobody says what became of the other ids", () =>
+      Effect.gen(function*() {
+        const database = yield* Database
+        const { claimIds } = Claim.make({
+          ...database,
+          query: (lane, text, ...rest) =>
+            text === left ? Effect.fail(unavailable("no answer")) : database.query(lane, text, ...rest)
+        })
+        const jobs = yield* submittedAll(2)
+        const ids = idsOf(jobs)
+        const asked = { ...(yield* request(jobs[0]!, { limit: 1 })), ids }
+        const first = yield* claimIds(asked)
+        assert.lengthOf(first.claimed, 1)
+        assert.deepStrictEqual(first, { ...first, notYetDue: [], inOrder: [], left: [] })
+        // Where nothing was taken the look is all that there is to answer.
+        const none = yield* Effect.flip(claimIds({ ...(yield* request(jobs[0]!)), ids: idsOf(first.claimed) }))
+        assert.strictEqual(none._tag, "JobStoreUnavailable")
       }))
 
     for (const rooms of [[], [{ queue: Queue.make("elsewhere"), room: 1 }]]) {
