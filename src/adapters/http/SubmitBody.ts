@@ -238,7 +238,7 @@ export const decodeText = (text: string, headerKey: string | null): JobDraft | A
 export const headerKey = (values: ReadonlyArray<string>): string | null | ApiError.ApiError => {
   const keys = new Set(values.map((value) => {
     const trimmed = value.trim()
-    return /^".*"$/.test(trimmed) && trimmed.length > 1
+    return /^".*"$/.test(trimmed)
       ? trimmed.slice(1, -1).replaceAll(/\\(["\\])/g, "$1")
       : trimmed
   }))

@@ -174,6 +174,7 @@ for (const [store, layer] of Subject.both) {
           ["timeout_ms", [0, -1, 2 ** 31, 1e12, 0.5, "1"]],
           ["run_at_ms", [-1, 1.5, "tomorrow", 253_402_300_800_000, 1e300, true, 1_000_000_000, 99_999_999_999]],
           ["start_by_ms", [-1, 1_700_000_000]],
+          ["retain_ms", [-1, 3_155_760_000_001, 0.5, "1"]],
           ["queue", ["", "a".repeat(300), "../x", "😀", " a", "a b", null, 1]],
           ["type", ["", "a".repeat(129), "../x", "😀", " a", null, 1, [], undefined]],
           ["tags", ["x", [""], [1], [" a"], ["a".repeat(65)], Array.from({ length: 33 }, () => "a"), null]],
@@ -189,6 +190,7 @@ for (const [store, layer] of Subject.both) {
               more: 1
             },
             { kind: "exponential", base_ms: 1, cap_ms: 1e12 },
+            { kind: "exponential", base_ms: 1, cap_ms: 1, more: 1 },
             { kind: "linear", delay_ms: 1 }
           ]],
           ["idempotency_key", ["", " ", "a".repeat(256), "é", "a b", 1, null]]

@@ -155,6 +155,9 @@ for (const [store, layer] of Subject.both) {
           assert.strictEqual(body.error.field, field)
           assert.isTrue(body.error.message.startsWith(field), body.error.message)
         }
+        const other = yield* Jobs.freshType
+        const atOnce = 253_402_300_799_999
+        assert.strictEqual((yield* post("/jobs", { type: other, start_by_ms: atOnce, run_at_ms: atOnce })).status, 201)
         const inArray = yield* post("/jobs/batch", [{ type }, { type, unique: { window_ms: -1 } }])
         assert.strictEqual(inArray.body.error.field, "[1].unique.window_ms")
         assert.deepStrictEqual((yield* get(`/jobs?type=${type}`)).jobs, [])

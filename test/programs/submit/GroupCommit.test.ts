@@ -1,5 +1,5 @@
 import { assert, it } from "@effect/vitest"
-import { Clock, Context, Effect, Exit, Fiber, Layer, Queue, Scope } from "effect"
+import { Clock, Context, Effect, Exit, Fiber, Layer, Metric, Queue, Scope } from "effect"
 import { TestClock } from "effect/testing"
 import * as DelayedJobsMemory from "../../../src/adapters/memory/DelayedJobsMemory.ts"
 import * as TransportMemory from "../../../src/adapters/memory/TransportMemory.ts"
@@ -8,6 +8,7 @@ import type { Unique } from "../../../src/domain/Unique.ts"
 import { JobStore } from "../../../src/ports/JobStore.ts"
 import { type JobDraft, Submitter } from "../../../src/ports/Submitter.ts"
 import { Transport } from "../../../src/ports/Transport.ts"
+import * as Meters from "../../../src/programs/process/Meters.ts"
 import * as GroupCommit from "../../../src/programs/submit/GroupCommit.ts"
 import * as Lane from "../../../src/programs/submit/Lane.ts"
 import * as FaultyStore from "../../support/FaultyStore.ts"
@@ -122,6 +123,16 @@ test("a skipped submit is answered with the job in its way, also to whoever repe
     }
   }))
 
+test("what repeats the key of a skipped submit, with something else in it, is told so", () =>
+  Effect.gen(function*() {
+    const unique = { fields: null, window_ms: null, states: ["pending"], on_conflict: "skip" } as const
+    const { submit } = yield* Submitter
+    yield* submit(draft({ unique }))
+    const fibers = yield* submitted([draft({ unique, key: "k" }), draft({ unique, key: "k", fingerprint: "other" })])
+    const answers = yield* Effect.all(fibers.map((fiber) => Fiber.join(fiber)))
+    assert.deepStrictEqual(answers.map(({ _tag }) => _tag), ["Skipped", "KeyMismatch"])
+  }))
+
 test("a flush is bounded in rows and in bytes", () =>
   Effect.gen(function*() {
     const faults = yield* FaultyStore.Faults
@@ -206,6 +217,8 @@ test("whoever goes away takes nobody else's submit along", () =>
 test("a key that is several times in one flush is sent once", () =>
   Effect.gen(function*() {
     const faults = yield* FaultyStore.Faults
+    const counts = Effect.all([Meters.counters.submitted, Meters.counters.replayed].map(Metric.value))
+    const before = yield* counts
     const fibers = yield* submitted([
       draft({ key: "k" }),
       draft({ key: "k" }),
@@ -219,6 +232,8 @@ test("a key that is several times in one flush is sent once", () =>
     assert.isTrue(same?._tag === "Replayed" && first?._tag === "Created" && same.job?.id === first.id)
     assert.strictEqual(other?._tag, "KeyMismatch")
     assert.strictEqual(another?._tag, "Created")
+    const after = yield* counts
+    assert.deepStrictEqual(after.map(({ count }, n) => count - before[n]!.count), [2, 1])
   }))
 
 test("a repeat of a known key with another fingerprint than its leader's gets a turn of its own", () =>
@@ -242,6 +257,30 @@ test("an atomic batch is a commit of its own, in order", () =>
     assert.strictEqual(faults.submits.length, 1)
     const mixed = yield* submitAll([draft(), draft({ key: "k", fingerprint: "other" })])
     assert.deepStrictEqual(mixed.map(({ _tag }) => _tag), ["Aborted", "KeyMismatch"])
+  }))
+
+test("batches under way and those that wait are bounded, and one that has ended makes room", () =>
+  Effect.gen(function*() {
+    const faults = yield* FaultyStore.Faults
+    const { submitAll } = yield* Submitter
+    faults.fault = "hanging"
+    const fibers = yield* Effect.forEach(
+      Array.from({ length: GroupCommit.batchesMax + GroupCommit.batchesWaitingMax }),
+      () => Effect.forkChild(Effect.flip(submitAll([draft()])), { startImmediately: true })
+    )
+    yield* settle
+    assert.lengthOf(faults.submits, GroupCommit.batchesMax)
+    assert.strictEqual((yield* Effect.flip(submitAll([draft()]))).reason, "full")
+    assert.isTrue(fibers.every((fiber) => fiber.pollUnsafe() === undefined))
+    for (let passedMs = 0; passedMs <= 10 * GroupCommit.batchDeadlineMs; passedMs += GroupCommit.batchDeadlineMs) {
+      yield* TestClock.adjust(GroupCommit.batchDeadlineMs)
+      yield* settle
+    }
+    for (const fiber of fibers) {
+      assert.strictEqual((yield* Fiber.join(fiber)).reason, "store")
+    }
+    faults.fault = "none"
+    assert.deepStrictEqual((yield* submitAll([draft()])).map(({ _tag }) => _tag), ["Created"])
   }))
 
 test("the workers are told after the commit, unless the store has told them", () =>
