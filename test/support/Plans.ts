@@ -12,6 +12,7 @@ export interface Plan {
   readonly "Actual Loops": number
   readonly "Shared Hit Blocks": number
   readonly "Shared Read Blocks": number
+  readonly Filter?: string
   readonly Plans?: ReadonlyArray<Plan>
 }
 

@@ -7,7 +7,9 @@ import * as ClaimSql from "../../../src/adapters/postgres/store/ClaimSql.ts"
 import { JobStore } from "../../../src/ports/JobStore.ts"
 import { eventually } from "../../support/Eventually.ts"
 import * as Jobs from "../../support/Jobs.ts"
+import * as Plans from "../../support/Plans.ts"
 import * as Postgres from "../../support/Postgres.ts"
+import * as Rows from "../../support/Rows.ts"
 
 const forms = new Map([[ClaimSql.claim, "longer"], [ClaimSql.claimAll(false), "shorter"]])
 const sent: Array<string> = []
@@ -56,5 +58,26 @@ it.layer(Layer.provide(JobStorePostgres.layer({ wake: false, keyTtlMs: 60_000 })
         Effect.map(claim, ({ sent }) => sent.length === 1 && sent[0] === "shorter")
       )
       assert.isAtLeast(Number((yield* Clock.monotonicTimeNanos) - fromNanos) / 1e6, 1_000)
+    }))
+})
+
+it.layer(Postgres.layer, { excludeTestServices: true })("JobStorePostgres: what a claim asks of each job", (it) => {
+  it.effect("a job may start up to the millisecond that it says, told without asking the clock for each", () =>
+    Effect.gen(function*() {
+      const wrong = yield* Rows.query(
+        `SELECT q.expire_ms - deadman.statement_ms() AS off FROM (
+           SELECT 0 AS epoch, deadman.statement_ms() + n AS expire_ms FROM generate_series(-2000, 2000) n
+           UNION ALL SELECT 0, at FROM unnest('{0, 253402300799999}'::bigint[]) at
+         ) q WHERE ${ClaimSql.inTime} <> (q.expire_ms > deadman.statement_ms())`
+      )
+      assert.deepStrictEqual(wrong, [])
+      yield* Rows.many(1, { type: "late" })
+      const filters = Plans.nodesOf(yield* Plans.ofClaim(["late"], 10)).flatMap(({ Filter = "" }) =>
+        Filter.includes("expire_ms") ? [Filter] : []
+      )
+      assert.isNotEmpty(filters)
+      for (const filter of filters) {
+        assert.notInclude(filter, "EXTRACT")
+      }
     }))
 })
