@@ -16,3 +16,6 @@ const troubles: ReadonlyArray<readonly [words: RegExp, trouble: TlsTrouble]> = [
 
 /** `null` for all other trouble. */
 export const tlsTrouble = (text: string): TlsTrouble | null => troubles.find(([words]) => words.test(text))?.[1] ?? null
+
+/** One that will be valid: this machine may have just started, with a clock that is still to be set. */
+export const isNotYetValid = (text: string): boolean => /CERT_NOT_YET_VALID|certificate is not yet valid/.test(text)

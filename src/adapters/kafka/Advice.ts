@@ -2,7 +2,7 @@
  * What to do about an error of Kafka that no waiting cures: a login, a certificate or a right that is wrong, or a listener
  * that speaks another way than we do. Everything else is taken for an outage, and ends by itself.
  */
-import { type TlsTrouble, tlsTrouble } from "../../domain/TlsTrouble.ts"
+import { isNotYetValid, type TlsTrouble, tlsTrouble } from "../../domain/TlsTrouble.ts"
 
 /** By the words of the error, the first that fits. */
 const advices: ReadonlyArray<readonly [words: RegExp, advice: string]> = [
@@ -58,12 +58,13 @@ const knownOf = (text: string): string | null => advices.find(([words]) => words
 
 /**
  * Whether the broker answers and refuses. A port that hangs up before that may be a wrong one, and is advised below, but is
- * more often a broker that starts anew behind a proxy: an outage, until it is known better.
+ * more often a broker that starts anew behind a proxy: an outage, until it is known better. A certificate that is not valid
+ * yet will be.
  */
 export const isRefusal = (cause: unknown): boolean => {
   const text = textOf(cause)
   const trouble = tlsTrouble(text)
-  return knownOf(text) !== null || (trouble !== null && trouble !== "no_tls")
+  return knownOf(text) !== null || (trouble !== null && trouble !== "no_tls" && !isNotYetValid(text))
 }
 
 /** `null` for an outage. */

@@ -9,7 +9,7 @@ import type { PgConnection } from "@effect/sql-pg"
 import { Redacted, Result } from "effect"
 import type { ConnectionOptions } from "node:tls"
 import { type Pem, tlsOptions } from "../../domain/Pem.ts"
-import { type TlsTrouble, tlsTrouble } from "../../domain/TlsTrouble.ts"
+import { isNotYetValid, type TlsTrouble, tlsTrouble } from "../../domain/TlsTrouble.ts"
 
 export interface Server {
   readonly url: Redacted.Redacted
@@ -270,17 +270,15 @@ export const isSqlState = (code: string): boolean => /^(?=.*\d)[0-9A-Z]{5}$/.tes
 /** SQLSTATE classes that no waiting cures: a wrong password, no such database, missing rights, an unknown setting. */
 const hopeless = /^(28|3D|42|0A|08P01)/
 
-const notYetValid = /CERT_NOT_YET_VALID|certificate is not yet valid/
-
 /**
  * Whether it answers and will not have us. One that hangs up before it has said anything may be a wrong port, and is advised
- * so, but is more often one that starts anew behind a proxy. A certificate that is not valid yet will be, where this machine
- * has just started and its clock is still to be set.
+ * so, but is more often one that starts anew behind a proxy. A certificate that is not valid yet
+ * will be.
  */
 export const isRefusal = (code: string | null, message: string): boolean => {
   if (code !== null && isSqlState(code)) {
     return hopeless.test(code)
   }
   const words = `${message} ${code}`
-  return adviceOf(code, message) !== null && tlsTrouble(words) !== "no_tls" && !notYetValid.test(words)
+  return adviceOf(code, message) !== null && tlsTrouble(words) !== "no_tls" && !isNotYetValid(words)
 }
