@@ -3,7 +3,8 @@
  *
  * A file there whose name starts in lower case is a process, or what the package exports: server.ts becomes
  * dist/server.js. Packages stay outside the bundle, and what the entry points share is split into chunks, so that a
- * handler module loaded at run time meets the same classes as the process that loads it.
+ * handler module loaded at run time meets the same classes as the process that loads it. Of Effect only the modules are
+ * imported that are used: see modules.mjs.
  *
  * `--package`, which `npm pack` gives, builds what is shipped: from an empty dist, without source maps, and with the
  * types of what the package exports.
@@ -13,6 +14,7 @@ import { spawnSync } from "node:child_process"
 import { mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs"
 import { dirname, join } from "node:path"
 import { fileURLToPath } from "node:url"
+import { modulesOfEffect } from "./modules.mjs"
 
 const root = fileURLToPath(new URL("..", import.meta.url))
 const dist = join(root, "dist")
@@ -60,6 +62,7 @@ if (entryPoints.length > 0) {
     platform: "node",
     target: "node20",
     packages: "external",
+    plugins: [modulesOfEffect],
     sourcemap: !packing,
     outdir: "dist",
     logLevel: "warning"

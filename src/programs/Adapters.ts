@@ -8,7 +8,6 @@
 import { type Config, Context, Effect, Layer, type Redacted, Schedule } from "effect"
 import { resolve } from "node:path"
 import * as EmbeddedPostgres from "../adapters/embedded/EmbeddedPostgres.ts"
-import * as TransportKafka from "../adapters/kafka/TransportKafka.ts"
 import * as Database from "../adapters/postgres/Database.ts"
 import * as DelayedJobsPostgres from "../adapters/postgres/DelayedJobsPostgres.ts"
 import * as GuardedEffectsPostgres from "../adapters/postgres/GuardedEffectsPostgres.ts"
@@ -21,10 +20,6 @@ import * as SchedulesPostgres from "../adapters/postgres/SchedulesPostgres.ts"
 import * as SessionsPostgres from "../adapters/postgres/SessionsPostgres.ts"
 import type { Server } from "../adapters/postgres/Target.ts"
 import * as TransportPostgres from "../adapters/postgres/TransportPostgres.ts"
-import * as DelayedJobsRedis from "../adapters/redis/DelayedJobsRedis.ts"
-import * as LeaseRegisterRedis from "../adapters/redis/LeaseRegisterRedis.ts"
-import * as Owner from "../adapters/redis/Owner.ts"
-import * as Redis from "../adapters/redis/Redis.ts"
 import type { DelayedJobs } from "../ports/DelayedJobs.ts"
 import type { LeaseRegister } from "../ports/LeaseRegister.ts"
 import type { Transport } from "../ports/Transport.ts"
@@ -114,6 +109,19 @@ interface Coordination {
   readonly apart: boolean
 }
 
+/** Loaded, with the driver, only where it is used: a start without is quicker by that, and the process smaller. */
+const adaptersOfRedis = Effect.promise(() =>
+  Promise.all([
+    import("../adapters/redis/Redis.ts"),
+    import("../adapters/redis/LeaseRegisterRedis.ts"),
+    import("../adapters/redis/DelayedJobsRedis.ts"),
+    import("../adapters/redis/Owner.ts")
+  ])
+)
+
+/** As with Redis. */
+const adapterOfKafka = Effect.promise(() => import("../adapters/kafka/TransportKafka.ts"))
+
 /** Leases and delays: in Redis where one is named, else in Postgres. */
 const coordination = Effect.fnUntraced(function*(
   program: string
@@ -126,6 +134,7 @@ const coordination = Effect.fnUntraced(function*(
       apart: false
     }
   }
+  const [Redis, LeaseRegisterRedis, DelayedJobsRedis, Owner] = yield* adaptersOfRedis
   const redis = Redis.layer({ ...config, name: `deadman-${program}` }).pipe(
     Layer.catchTag(
       "RedisRefused",
@@ -160,6 +169,7 @@ const carrying: Effect.Effect<Carrying, Variables.Misconfigured | Config.ConfigE
   if (kafka === null) {
     return { transport: TransportPostgres.layer, names: {}, queued: false }
   }
+  const TransportKafka = yield* adapterOfKafka
   const shown = Layer.effectDiscard(Effect.gen(function*() {
     yield* (yield* Loops).addService("kafka", (yield* TransportKafka.Brokers).isUp)
   }))

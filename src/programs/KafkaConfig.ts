@@ -1,10 +1,11 @@
 /** Which Kafka, and how it is spoken to, from the environment: for every program that does, and for the doctor. */
 import { type Config, Effect, Redacted } from "effect"
-import * as Client from "../adapters/kafka/Client.ts"
+import type { Options } from "../adapters/kafka/Client.ts"
+import { type Login, mechanisms } from "../adapters/kafka/Login.ts"
 import * as PemFiles from "./PemFiles.ts"
 import * as Variables from "./process/Variables.ts"
 
-export type KafkaConfig = Required<Omit<Client.Options, "installation">>
+export type KafkaConfig = Required<Omit<Options, "installation">>
 
 type Failed = Variables.Misconfigured | Config.ConfigError
 
@@ -38,8 +39,8 @@ const brokersOf = (text: string): ReadonlyArray<string> | null => {
   return brokers.every(isBroker) ? brokers : null
 }
 
-const loginFromEnv: Effect.Effect<Client.Login | null, Failed> = Effect.gen(function*() {
-  const mechanism = yield* Variables.oneOf(login.mechanism, ["none", ...Client.mechanisms], "none")
+const loginFromEnv: Effect.Effect<Login | null, Failed> = Effect.gen(function*() {
+  const mechanism = yield* Variables.oneOf(login.mechanism, ["none", ...mechanisms], "none")
   const username = yield* Variables.text(login.username)
   const password = yield* Variables.text(login.password)
   if (mechanism === "none") {

@@ -4,8 +4,6 @@
  * Shutdown is the layers closing in reverse: the pool drains first, the connections go last.
  */
 import { Effect, Layer } from "effect"
-import * as MetricsServer from "../adapters/http/MetricsServer.ts"
-import * as Server from "../adapters/http/Server.ts"
 import * as Access from "./Access.ts"
 import * as Adapters from "./Adapters.ts"
 import * as Banner from "./Banner.ts"
@@ -25,6 +23,10 @@ const metricsFromEnv = Effect.gen(function*() {
     return Layer.empty
   }
   const { host, token } = yield* Access.fromEnv
+  // Nothing else of a worker needs what serves HTTP.
+  const [MetricsServer, Server] = yield* Effect.promise(() =>
+    Promise.all([import("../adapters/http/MetricsServer.ts"), import("../adapters/http/Server.ts")])
+  )
   return Layer.effectDiscard(Server.ServerAddress).pipe(Layer.provide(MetricsServer.layer({ host, port, token })))
 })
 

@@ -9,6 +9,7 @@ import { Cause, Effect, Redacted, Schema } from "effect"
 import { Kafka, type LogEntry, logLevel, type SASLOptions } from "kafkajs"
 import { type Pem, tlsOptions } from "../../domain/Pem.ts"
 import * as Advice from "./Advice.ts"
+import type { Login } from "./Login.ts"
 import * as Mend from "./Mend.ts"
 
 /** Kafka did not do it in time, or said that it cannot. */
@@ -34,14 +35,6 @@ export class KafkaFailed extends Schema.TaggedError<KafkaFailed>()("KafkaFailed"
   override get message(): string {
     return this.advice === null ? this.reason : `${this.reason}. ${this.advice}`
   }
-}
-
-export const mechanisms = ["plain", "scram-sha-256", "scram-sha-512"] as const
-
-export interface Login {
-  readonly mechanism: (typeof mechanisms)[number]
-  readonly username: string
-  readonly password: Redacted.Redacted
 }
 
 export interface Options {

@@ -18,6 +18,7 @@ import { inspect } from "node:util"
 import * as Checkup from "../../../src/adapters/kafka/Checkup.ts"
 import * as Client from "../../../src/adapters/kafka/Client.ts"
 import * as Consumer from "../../../src/adapters/kafka/Consumer.ts"
+import type { Login } from "../../../src/adapters/kafka/Login.ts"
 import * as Producer from "../../../src/adapters/kafka/Producer.ts"
 import * as Topics from "../../../src/adapters/kafka/Topics.ts"
 import { JobType, queueDefault } from "../../../src/domain/Job.ts"
@@ -41,7 +42,7 @@ class Secured
   static readonly layer = Layer.effect(Secured, SecuredKafka.start).pipe(Layer.orDie)
 }
 
-const login = (mechanism: Client.Login["mechanism"], username: string, password: string): Client.Login => ({
+const login = (mechanism: Login["mechanism"], username: string, password: string): Login => ({
   mechanism,
   username,
   password: Redacted.make(password)
