@@ -35,8 +35,6 @@ export interface Connected extends Jobs<Call, Http.SubmitOptions> {
   readonly ready: (call?: Call) => Promise<Readiness>
 }
 
-const waitDefaultMs = 60_000
-
 const jobOf = (body: Http.Job): Views.Job =>
   ({
     ...Views.ofJson(body),
@@ -84,10 +82,12 @@ const inOurWords = <E>(error: ClientError | E) => {
 const isNotFound = (error: unknown): boolean =>
   typeof error === "object" && error !== null && "_tag" in error && error._tag === "NotFound"
 
-const listQuery = ({ before, ...options }: Contract.ListOptions = {}): Http.ListQuery => ({
-  ...options,
-  ...(before === undefined || before === null ? {} : { cursor: before })
-})
+/** Where a page begins only the server can read. */
+const listQuery = ({ before, ...options }: Contract.ListOptions = {}) =>
+  Effect.as(Effect.fromResult(rules.readList(options)), {
+    ...options,
+    ...(before === undefined || before === null ? {} : { cursor: before })
+  })
 
 const pageQuery = ({ after, limit }: Contract.PageOptions = {}) => ({
   ...(limit === undefined ? {} : { limit }),
@@ -227,10 +227,11 @@ export const connect = (options: Http.Options): Connected => {
       call
     )
 
-  const wait = (job: Contract.ToWait, { timeoutMs = waitDefaultMs }: Contract.WaitOptions = {}, call?: Call) => {
+  const wait = (job: Contract.ToWait, options: Contract.WaitOptions = {}, call?: Call) => {
     const ended = Effect.suspend(() => {
       const id = Contract.idOf(job)
-      return orElse(client.waitFor(id, { within: Math.max(0, timeoutMs) }), () => new JobNotFound({ id })).pipe(
+      const timeoutMs = Contract.patienceOf(options)
+      return orElse(client.waitFor(id, { within: timeoutMs }), () => new JobNotFound({ id })).pipe(
         Effect.catchTag("NotEnded", () => Effect.fail(new WaitTimedOut({ id, timeoutMs }))),
         Effect.flatMap((body) => Contract.endedAs(job, jobOf(body) as Contract.Ended))
       )
@@ -258,14 +259,16 @@ export const connect = (options: Http.Options): Connected => {
     resubmit: act("resubmit"),
     list: (options, call) =>
       run(
-        Effect.map(client.list(listQuery(options)), ({ jobs, next_cursor }) => ({
+        Effect.map(Effect.flatMap(listQuery(options), client.list), ({ jobs, next_cursor }) => ({
           jobs: jobs.map(jobOf),
           next: next_cursor
         })),
         call
       ),
     walk: (options) =>
-      Stream.toAsyncIterable(client.walk(listQuery(options)).pipe(Stream.map(jobOf), Stream.mapError(inOurWords))),
+      Stream.toAsyncIterable(
+        Stream.unwrap(Effect.map(listQuery(options), client.walk)).pipe(Stream.map(jobOf), Stream.mapError(inOurWords))
+      ),
     ...controls(client, run),
     stats: (call) =>
       run(

@@ -18,7 +18,7 @@ import * as SessionsMemory from "../adapters/memory/SessionsMemory.ts"
 import * as TransportMemory from "../adapters/memory/TransportMemory.ts"
 import type { JobId } from "../domain/JobId.ts"
 import { Client } from "./client/Client.ts"
-import type { Ended, ToWait } from "./client/Contract.ts"
+import { type Ended, idOf, patienceOf, type ToWait, type WaitOptions } from "./client/Contract.ts"
 import type { Jobs } from "./client/Promises.ts"
 import type { SubmitOptions } from "./client/SubmitOptions.ts"
 import type { Job } from "./client/Views.ts"
@@ -131,8 +131,11 @@ export const start = (options: TestOptions = {}): Promise<TestDeadman> => {
           : Effect.forEach(jobs, (one) =>
             Effect.map(Effect.fromResult(job.decode(one.payload)), (payload) => ({ ...one, payload })))))
 
-    const wait = (job: ToWait, { timeoutMs }: { readonly timeoutMs?: number | undefined } = {}) =>
-      run(runner.untilEnded((typeof job === "string" ? job : job.id) as JobId, timeoutMs)).then(() => facade.wait(job))
+    const wait = (job: ToWait, options: WaitOptions = {}) =>
+      run(Effect.suspend(() => {
+        const withinMs = patienceOf(options)
+        return runner.untilEnded(idOf(job) as JobId, options.timeoutMs === undefined ? undefined : withinMs)
+      })).then(() => facade.wait(job))
 
     const started: TestDeadman = {
       ...facade,

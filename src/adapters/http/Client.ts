@@ -164,6 +164,11 @@ const isEnded = (job: Job): boolean => job.state === "completed" || job.state ==
 const isNotReady = (request: HttpClientRequest.HttpClientRequest, response: HttpClientResponse.HttpClientResponse) =>
   response.status === 503 && request.url.endsWith("/ready")
 
+/** Of one try, whether it came as far as the wire: what cannot be read before that is the request, and no answer. */
+const Sent = Context.Reference<{ yet: boolean }>("deadman/adapters/http/Client/Sent", {
+  defaultValue: () => ({ yet: true })
+})
+
 const checked = (http: HttpClient.HttpClient, url: string, token: string | null) =>
   HttpClient.mapRequest(http, (request) =>
     request.pipe(
@@ -172,7 +177,10 @@ const checked = (http: HttpClient.HttpClient, url: string, token: string | null)
       token === null ? (request) => request : HttpClientRequest.bearerToken(token)
     )).pipe(
       HttpClient.transform((effect, request) =>
-        effect.pipe(
+        Effect.flatMap(Sent, (sent) => {
+          sent.yet = true
+          return effect
+        }).pipe(
           Effect.mapError((error): ClientError.ClientError => ClientError.noAnswer(url, error.reason)),
           Effect.flatMap((response) =>
             (response.status >= 200 && response.status < 300) || isNotReady(request, response)
@@ -197,9 +205,11 @@ const isTransport = (error: unknown): error is { readonly reason: { readonly _ta
   error.reason !== null && "_tag" in error.reason && error.reason._tag === "TransportError"
 
 /** Whatever the generated client fails with beyond what `checked` says is an answer that it could not read. */
-const unread = (url: string) => (error: unknown): ClientError.ClientError =>
+const unread = (url: string, sent: { readonly yet: boolean }) => (error: unknown): ClientError.ClientError =>
   ClientError.isClientError(error)
     ? error
+    : !sent.yet && Schema.isSchemaError(error)
+    ? invalid(error)
     : isTransport(error)
     ? ClientError.noAnswer(url, error.reason)
     : new ClientError.UnexpectedAnswer({
@@ -248,8 +258,10 @@ export const make = Effect.fnUntraced(function*(
           })
         )
       )
-      return ask(api).pipe(
-        Effect.mapError(unread(url)),
+      return Effect.suspend(() => {
+        const sent = { yet: false }
+        return Effect.provideService(Effect.mapError(ask(api), unread(url, sent)), Sent, sent)
+      }).pipe(
         Effect.timeoutOrElse({ duration: tryMs, orElse: () => Effect.fail(ClientError.tooLate(url, tryMs)) }),
         Effect.tapError((error) => Effect.sync(() => void (last = error))),
         Effect.retry({ while: retryable(repeat), schedule: waits, times: tries - 1 }),

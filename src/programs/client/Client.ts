@@ -85,7 +85,6 @@ export class Client extends Context.Service<Client, {
   readonly stats: Effect.Effect<Contract.Stats, JobStoreUnavailable | SessionsUnavailable>
 }>()("deadman/programs/client/Client") {}
 
-const waitDefaultMs = 60_000
 const hintWithin = "5 seconds"
 
 const idOf = (job: About): Effect.Effect<JobId.JobId, Waiting.JobNotFound> =>
@@ -181,7 +180,7 @@ const make = Effect.gen(function*() {
     )
 
   const wait = Effect.fnUntraced(function*(job: ToWait, options: WaitOptions = {}) {
-    const ended = yield* awaitEnd(yield* idOf(job), Math.max(0, options.timeoutMs ?? waitDefaultMs))
+    const ended = yield* awaitEnd(yield* idOf(job), Contract.patienceOf(options))
     return yield* Contract.endedAs(job, Views.ofJob(ended) as Ended)
   })
 

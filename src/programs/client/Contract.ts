@@ -86,6 +86,8 @@ export interface Entry<Job = AnyDefinition | string> {
   readonly options?: SubmitOptions.SubmitOptions
 }
 
+const waitDefaultMs = 60_000
+
 export interface WaitOptions {
   /** How long to wait at most; a minute if nothing is said. */
   readonly timeoutMs?: number | undefined
@@ -178,6 +180,14 @@ export const idOf = (job: About): string => {
     throw new TypeError("a job is named by its id, or by what was answered about it: this is neither")
   }
   return id
+}
+
+/** Throws likewise: a wait for what is no number would end at once, or never. */
+export const patienceOf = ({ timeoutMs = waitDefaultMs }: WaitOptions): number => {
+  if (typeof timeoutMs !== "number" || Number.isNaN(timeoutMs)) {
+    throw new TypeError("timeoutMs must be a number of milliseconds")
+  }
+  return Math.max(0, timeoutMs)
 }
 
 export const typeOf = (job: AnyDefinition | string): string => typeof job === "string" ? job : job.type

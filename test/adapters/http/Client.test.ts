@@ -233,6 +233,19 @@ it.layer(Layer.empty, { excludeTestServices: true, timeout: "2 minutes" })("the 
       const strange = { type: "mail", max_attemps: 3 } as Client.NewJob
       const unknown = yield* Effect.flip(client.submit(strange))
       assert.strictEqual((unknown as ClientError.InvalidRequest).field, "max_attemps")
+      const nameless = client.call("always", (api) => api.queues.pauseQueue({ params: { name: undefined as never } }))
+      for (
+        const [field, asked] of Object.entries({
+          state: client.list({ state: "done" as never }),
+          limit: client.list({ limit: "ten" as never }),
+          name: nameless
+        })
+      ) {
+        const error = yield* Effect.flip(Effect.asVoid<unknown, ClientError.ClientError, never>(asked))
+        assert.strictEqual(error._tag, "InvalidRequest")
+        assert.strictEqual((error as ClientError.InvalidRequest).field, field)
+        assert.match(error.message, new RegExp(`^${field}: Expected `))
+      }
       assert.strictEqual(seen.length, 0)
       assert.strictEqual((yield* Effect.flip(clientOf({ url: "localhost:8080" })))._tag, "InvalidRequest")
     }))

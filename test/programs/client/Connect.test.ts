@@ -115,6 +115,11 @@ const speaks = (deadman: Speaker) =>
     const noQueue = yield* does(() => deadman.queues.get("nobody"))
     const badQueue = yield* refusal(() => deadman.queues.set("slow", { stepMs: -1 }))
     const stats = yield* does(() => deadman.stats())
+    const badLists = yield* Effect.forEach(
+      [{ state: "done" }, { limit: 0 }, { limit: "ten" }, { tipe: "x" }],
+      (options) => refusal(() => deadman.list(options as never))
+    )
+    const badWait = yield* refusal(() => deadman.wait(first, { timeoutMs: "5s" as never }))
 
     return {
       stored: {
@@ -147,7 +152,9 @@ const speaks = (deadman: Speaker) =>
       set: [set.name, set.paused, set.concurrency, set.stepMs, set.byState, held.paused, open.paused],
       queues: queues.queues.map(({ name }) => name),
       noQueue,
-      stats: Object.keys(stats).sort()
+      stats: Object.keys(stats).sort(),
+      badLists: badLists.map(({ _tag, field, message }) => [_tag, field, message]),
+      badWait: [badWait.name, badWait.message]
     }
   })
 
@@ -179,6 +186,13 @@ describe("Deadman.start and connect()", () => {
         ["SubmitRefused", "payload"],
         ["SubmitRefused", "idempotencyKey"]
       ])
+      assert.deepStrictEqual(here.badLists.map((said) => said.slice(0, 2)), [
+        ["SubmitRefused", "state"],
+        ["SubmitRefused", "limit"],
+        ["SubmitRefused", "limit"],
+        ["SubmitRefused", "tipe"]
+      ])
+      assert.deepStrictEqual(here.badWait, ["TypeError", "timeoutMs must be a number of milliseconds"])
       assert.deepStrictEqual(there, here)
       const keys = ["id", "type", "created"]
       assert.deepStrictEqual(here.created, [[[keys, true], [keys, true]], [[keys, false], [keys, true]]])
@@ -233,6 +247,8 @@ describe("connect()", () => {
           walked.push(next.value.payload)
         }
         assert.deepStrictEqual(walked, [3, 2, 1, 0])
+        const wrong = yield* refusal(() => deadman.walk({ state: "done" as never })[Symbol.asyncIterator]().next())
+        assert.strictEqual(wrong.field, "state")
         assert.isTrue(unkeyed.created)
         assert.isArray((yield* does(() => deadman.ready())).loops)
         assert.throws(() => connect({ url: "nowhere" }), /must look like/)

@@ -109,6 +109,16 @@ describe("deadman/testing", () => {
         .then(() => assert.fail("it ended"), (error: Error) =>
           assert.include(error.message, "give its handler to start()"))))
 
+  it("a wait for no job, or for no time, is refused in the words of Deadman.start", () =>
+    using({}, (deadman) =>
+      Promise.all([
+        deadman.wait(undefined as never),
+        deadman.wait("x", { timeoutMs: "5s" as never })
+      ].map((waited) => waited.then(() => "it ended", (error: Error) => error.message))).then(([noJob, noTime]) => {
+        assert.include(noJob, "a job is named by its id")
+        assert.strictEqual(noTime, "timeoutMs must be a number of milliseconds")
+      })))
+
   it("the clock stands while a handler does real work, and its timeout with it", () =>
     using({
       now: at,
