@@ -26,6 +26,7 @@ import type { Transport } from "../ports/Transport.ts"
 import * as KafkaConfig from "./KafkaConfig.ts"
 import * as Flagged from "./process/Flagged.ts"
 import { Loops } from "./process/Loops.ts"
+import { TickPhase } from "./process/TickPhase.ts"
 import * as Variables from "./process/Variables.ts"
 import * as RedisConfig from "./RedisConfig.ts"
 import * as StoreConfig from "./StoreConfig.ts"
@@ -166,8 +167,9 @@ interface Carrying {
 /** Deliveries: by Kafka where brokers are named. Wakes go by Postgres in any case. */
 const carrying: Effect.Effect<Carrying, Variables.Misconfigured | Config.ConfigError> = Effect.gen(function*() {
   const kafka = yield* KafkaConfig.fromEnv
+  const byPostgres = TransportPostgres.layerWith({ phaseMs: yield* TickPhase })
   if (kafka === null) {
-    return { transport: TransportPostgres.layer, names: {}, queued: false }
+    return { transport: byPostgres, names: {}, queued: false }
   }
   const TransportKafka = yield* adapterOfKafka
   const shown = Layer.effectDiscard(Effect.gen(function*() {
@@ -180,7 +182,7 @@ const carrying: Effect.Effect<Carrying, Variables.Misconfigured | Config.ConfigE
           Effect.map(Installation.read, (installation) => TransportKafka.layer({ ...kafka, installation }))
         )
       ),
-      Layer.provide(TransportPostgres.layer)
+      Layer.provide(byPostgres)
     ),
     names: { Transport: "Kafka (ids), Postgres (LISTEN/NOTIFY for wakes)" },
     queued: true

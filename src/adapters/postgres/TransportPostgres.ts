@@ -13,6 +13,7 @@ import type { LeaseId } from "../../domain/Claim.ts"
 import { JobType } from "../../domain/Job.ts"
 import type { JobId } from "../../domain/JobId.ts"
 import type { DeadLetter } from "../../ports/JobStore.ts"
+import * as Ticks from "../../ports/Ticks.ts"
 import { type Delivery, Transport, TransportUnavailable, type Wake } from "../../ports/Transport.ts"
 import * as WakeBuffer from "../../ports/WakeBuffer.ts"
 import { Database, type Listening, texts } from "./Database.ts"
@@ -22,6 +23,8 @@ import { wakeChannel } from "./store/Rows.ts"
 export const deadChannel = "deadman_dead"
 
 export interface Options {
+  /** Where in a tick this process looks around. */
+  readonly phaseMs?: number
   /** How long a silent connection is believed to be alive. */
   readonly pingEveryMs?: number
   /** How long its answer may take. */
@@ -114,7 +117,10 @@ const make = Effect.fnUntraced(function*(options: Options) {
   let looping = false
 
   // In fractions: what is sent in the millisecond in which the connection came is sent after it.
-  const nowMs = Effect.map(Clock.monotonicTimeNanos, (nanos) => Number(nanos) / 1e6)
+  const clock = yield* Clock.Clock
+  const now = () => Number(clock.monotonicTimeNanosUnsafe()) / 1e6
+  const nowMs = Effect.sync(now)
+  const ticks = Ticks.make(options.phaseMs ?? 0, now)
 
   const tell = (wake: Wake) => {
     for (const buffer of buffers) {
@@ -142,10 +148,11 @@ const make = Effect.fnUntraced(function*(options: Options) {
     while (true) {
       const quietMs = (yield* nowMs) - heardMs
       const sentMs = yield* Effect.raceFirst(
-        Effect.as(Effect.sleep(Math.max(1, pingEveryMs - quietMs)), null),
+        Effect.as(Effect.sleep(Math.max(1, ticks.within(pingEveryMs - quietMs))), null),
         Effect.tap(Queue.take(echoes), () => Effect.sleep(echoWithinMs))
       )
-      const suspect = sentMs === null ? (yield* nowMs) - heardMs >= pingEveryMs : heardMs < sentMs
+      // A tick may come sooner than that; what is silent for half as long is asked there.
+      const suspect = sentMs === null ? (yield* nowMs) - heardMs >= pingEveryMs / 2 : heardMs < sentMs
       if (suspect) {
         yield* ping(pingWithinMs)
         heardMs = yield* nowMs

@@ -1,9 +1,11 @@
 /** Reports a process that runs no jobs, so that its counters are in the totals. A pool of workers reports itself. */
 import { Clock, Effect, Layer, Random } from "effect"
 import { type Session, Sessions } from "../../ports/Sessions.ts"
+import * as Ticks from "../../ports/Ticks.ts"
 import * as Meters from "../process/Meters.ts"
 import { Stopping } from "../process/Stopping.ts"
-import * as Ticks from "../process/Ticks.ts"
+import { TickPhase } from "../process/TickPhase.ts"
+import * as Calm from "../worker/Calm.ts"
 import * as Reports from "../worker/Reports.ts"
 import { Identity } from "./StatusView.ts"
 
@@ -33,6 +35,8 @@ export const layer = Layer.effectDiscard(Effect.gen(function*() {
     session,
     stamp: () => `${Meters.stamp(context)} ${stopping.isStopping()}`,
     now,
-    ticks: yield* Ticks.make(now)
+    // Its counters change without its being told.
+    calm: Calm.make({ hinted: () => false, now }),
+    ticks: Ticks.make(yield* TickPhase, now)
   }))
 }))

@@ -20,9 +20,10 @@ import type { ClaimedJob, JobType } from "../../domain/Job.ts"
 import type { JobId } from "../../domain/JobId.ts"
 import type { DelayedJobs } from "../../ports/DelayedJobs.ts"
 import type { ClaimRequest, JobStore, JobStoreUnavailable } from "../../ports/JobStore.ts"
+import type { Ticks } from "../../ports/Ticks.ts"
 import type { Loop } from "../process/Loops.ts"
 import * as Meters from "../process/Meters.ts"
-import type { Ticks } from "../process/Ticks.ts"
+import type { Calm } from "./Calm.ts"
 import type { Deliveries } from "./Deliveries.ts"
 import type { Leases } from "./Leases.ts"
 import type { Limits, Rooms } from "./Limits.ts"
@@ -47,12 +48,7 @@ const askMax = 1_000
  * with all there is room for.
  */
 export const fewMax = 64
-/**
- * Nothing was said or found for this long, and what is said arrives: looks may be rarer. By then whatever a claim had to
- * pass over is claimed or free again, since no statement of another's takes so long.
- */
-const calmAfterMs = 10_000
-/** So many times as long between two looks. */
+/** So many times as long between two looks while all is calm. */
 const calmTimes = 5
 /** A full worker looks up this often, to say that it is well, */
 const lookUpMs = 1_000
@@ -74,8 +70,6 @@ export interface ClaimLoop {
   readonly stop: () => void
   /** How many delivered ids the next claim would ask about where there is less room. */
   readonly reach: () => number
-  /** Whether wakes arrive and there have been none for a while, nor anything to claim. */
-  readonly calm: () => boolean
   /** The lease of a claim that is not answered yet. */
   readonly underWay: () => { readonly lease: LeaseId; readonly sentMs: number } | null
   readonly run: Effect.Effect<void>
@@ -95,8 +89,7 @@ export const make = (options: {
   readonly leaseMs: number
   readonly trialLosses: number
   readonly poll: Duration.Duration
-  /** Whether wakes arrive at present, as far as is known. */
-  readonly hinted: () => boolean
+  readonly calm: Calm
   readonly now: () => number
   readonly ticks: Ticks
   readonly drawLease: () => LeaseId
@@ -105,7 +98,7 @@ export const make = (options: {
   readonly loop: Loop
   readonly context: Context.Context<never>
 }): ClaimLoop => {
-  const { deliveries, leases, limits, now, slots, store } = options
+  const { calm, deliveries, leases, limits, now, slots, store } = options
   const look = Signal.make()
   const outage = Outage.make("claiming")
   const pollMs = Duration.toMillis(options.poll)
@@ -126,8 +119,6 @@ export const make = (options: {
   /** When a claim in order last asked for a job that starts at once. */
   let lastOldestMs = Number.NEGATIVE_INFINITY
   let nextPollMs = Number.NEGATIVE_INFINITY
-  /** When somebody last said that there is work, or some was found. */
-  let stirredMs = options.now()
   /** When a job last came that had lost a lease: others may have lost theirs with it. */
   let lossSeenMs = Number.NEGATIVE_INFINITY
   /**
@@ -135,8 +126,6 @@ export const make = (options: {
    * asked about is to be run, the next claim asks about twice as many, whatever room there is.
    */
   let reach = 0
-
-  const calm = () => options.hinted() && now() - stirredMs >= calmAfterMs
 
   const request = (lease: LeaseId, room: Room, limit: number, rooms: Rooms): ClaimRequest => ({
     lease,
@@ -221,7 +210,7 @@ export const make = (options: {
   const claimOrdered = Effect.fnUntraced(function*(room: Room, onlyReadyForMs: number | null) {
     const glance = !woken && !hungry
     if (!glance) {
-      stirredMs = now()
+      calm.stir()
     }
     const limit = hungry || many ? room.want : Math.min(room.want, fewMax)
     woken = false
@@ -254,9 +243,9 @@ export const make = (options: {
     hungry = answer === null || jobs.length >= limit || someLeft || (jobs.length > 1 && isLarge(jobs))
     limits.claimed(rooms, answer === null ? null : jobs, !hungry && !more && onlyReadyForMs === null)
     if (jobs.length > 0) {
-      stirredMs = now()
+      calm.stir()
     }
-    const lookMs = calm() ? options.ticks.within(pollMs * calmTimes) : pollMs * (0.75 + (yield* Random.next) / 2)
+    const lookMs = calm.holds() ? options.ticks.within(pollMs * calmTimes) : pollMs * (0.75 + (yield* Random.next) / 2)
     // At once, and where that did not help, a little later each time: whoever is in the way is done soon.
     woken ||= toldMore === 1
     nextPollMs = now() + (toldMore > 1 ? Math.min(lookMs, 2 ** toldMore) : lookMs)
@@ -375,7 +364,6 @@ export const make = (options: {
       nextPollMs = Math.min(nextPollMs, now() + pollMs)
       look.notify()
     },
-    calm,
     underWay: () => underWay,
     reach: () => reach,
     stop: () => {

@@ -15,7 +15,8 @@ import { Effect, Exit, Random } from "effect"
 import type { ClaimedJob, Queue } from "../../domain/Job.ts"
 import type { ClaimRequest } from "../../ports/JobStore.ts"
 import type { Queues } from "../../ports/Queues.ts"
-import type { Ticks } from "../process/Ticks.ts"
+import type { Ticks } from "../../ports/Ticks.ts"
+import type { Calm } from "./Calm.ts"
 import { type HeldJob, isHeld, type Leases } from "./Leases.ts"
 import * as Outage from "./Outage.ts"
 import * as Signal from "./Signal.ts"
@@ -52,8 +53,7 @@ export const make = (options: {
   readonly leases: Leases
   /** Jobs whose handlers run. */
   readonly running: () => Iterable<HeldJob>
-  /** Whether nothing happens, and what is said arrives. */
-  readonly calm: () => boolean
+  readonly calm: Calm
   readonly now: () => number
   readonly ticks: Ticks
   /** They are others than before. */
@@ -154,7 +154,7 @@ export const make = (options: {
         if (Exit.isSuccess(exit)) {
           yield* outage.worked
           take(new Map(exit.value.map(({ concurrency, queue }) => [queue, concurrency])))
-          yield* look.wait(options.ticks.within(everyMs * (options.calm() ? calmTimes : 1)))
+          yield* look.wait(options.ticks.within(everyMs * (options.calm.holds() ? calmTimes : 1)))
         } else {
           yield* outage.failed(now(), exit.cause)
           yield* Effect.sleep(Outage.pauseMs(outage.count(), yield* Random.next))

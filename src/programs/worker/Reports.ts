@@ -1,7 +1,11 @@
-/** Tells people who this process is and what it does: within two and a half seconds of a change, and every fifteen without one. */
+/**
+ * Tells people who this process is and what it does: within about three seconds of a change, and every fifteen
+ * without one. While all is calm what changes by itself, the counters of failures, may take five.
+ */
 import { Effect } from "effect"
 import { type Session, type Sessions, SessionsUnavailable } from "../../ports/Sessions.ts"
-import type { Ticks } from "../process/Ticks.ts"
+import type { Ticks } from "../../ports/Ticks.ts"
+import type { Calm } from "./Calm.ts"
 import * as Deadline from "./Deadline.ts"
 import * as Outage from "./Outage.ts"
 
@@ -15,10 +19,11 @@ export const run = Effect.fnUntraced(function*(options: {
   readonly session: Effect.Effect<Session>
   /** What tells, without building it, whether the session is another one. */
   readonly stamp: () => string
+  readonly calm: Calm
   readonly now: () => number
   readonly ticks: Ticks
 }): Effect.fn.Return<never> {
-  const { now, sessions, ticks } = options
+  const { calm, now, sessions, ticks } = options
   const outage = Outage.make("reporting this process")
   let said: string | null = null
   let saidMs = Number.NEGATIVE_INFINITY
@@ -35,7 +40,7 @@ export const run = Effect.fnUntraced(function*(options: {
         Effect.catchCause((cause) => outage.failed(now(), cause))
       )
     }
-    yield* Effect.sleep(ticks.within(lookEveryMs))
+    yield* calm.ended.wait(ticks.within(calm.holds() ? 2 * lookEveryMs : lookEveryMs))
   }
 })
 

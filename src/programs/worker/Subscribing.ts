@@ -5,9 +5,9 @@
  * by reading them every few seconds.
  */
 import { Effect, Queue } from "effect"
+import type { Ticks } from "../../ports/Ticks.ts"
 import type { Subscription, Transport, Wake } from "../../ports/Transport.ts"
 import type { Loops } from "../process/Loops.ts"
-import type { Ticks } from "../process/Ticks.ts"
 import type { ClaimLoop } from "./ClaimLoop.ts"
 import type { Deliveries } from "./Deliveries.ts"
 import type { Leases } from "./Leases.ts"

@@ -20,11 +20,13 @@ import { JobStore } from "../../ports/JobStore.ts"
 import { LeaseRegister } from "../../ports/LeaseRegister.ts"
 import { Queues } from "../../ports/Queues.ts"
 import { type Session, Sessions } from "../../ports/Sessions.ts"
+import * as Ticks from "../../ports/Ticks.ts"
 import { Transport } from "../../ports/Transport.ts"
 import { Loops } from "../process/Loops.ts"
 import * as Meters from "../process/Meters.ts"
-import * as Ticks from "../process/Ticks.ts"
+import { TickPhase } from "../process/TickPhase.ts"
 import * as Words from "../process/Words.ts"
+import * as Calm from "./Calm.ts"
 import * as ClaimLoop from "./ClaimLoop.ts"
 import * as Deliveries from "./Deliveries.ts"
 import { Handlers } from "./Handlers.ts"
@@ -72,7 +74,8 @@ const make = Effect.gen(function*() {
   const runFork = Effect.runForkWith(context)
 
   const now = () => Number(clock.monotonicTimeNanosUnsafe()) / 1e6
-  const ticks = yield* Ticks.make(now)
+  const ticks = Ticks.make(yield* TickPhase, now)
+  const calm = Calm.make({ hinted: () => subscribing.hinted(), now })
   const leaseMs = Duration.toMillis(config.lease)
   const everyMs = heartbeatMs(leaseMs)
   // One more loss and it is dead as a crash loop: that one must be its own.
@@ -93,7 +96,7 @@ const make = Effect.gen(function*() {
     queues,
     leases,
     running: () => slots.active(),
-    calm: () => claims.calm(),
+    calm,
     now,
     ticks,
     changed: () => {
@@ -188,7 +191,7 @@ const make = Effect.gen(function*() {
     leaseMs,
     trialLosses,
     poll: config.poll,
-    hinted: () => subscribing.hinted(),
+    calm,
     now,
     ticks,
     drawLease,
@@ -274,6 +277,7 @@ const make = Effect.gen(function*() {
     sessions,
     session,
     stamp: () => `${Meters.stamp(context)} ${slots.running()} ${slots.runaways()} ${draining}`,
+    calm,
     now,
     ticks
   }))

@@ -120,6 +120,22 @@ describe("WorkerPool", () => {
       assert.isDefined(stopping.pollUnsafe())
     }))
 
+  it.effect("a worker that was calm for long says within seconds that it runs something, and that it does not any more", () =>
+    Effect.gen(function*() {
+      const world = yield* make()
+      yield* world.start({ sleep: () => Effect.sleep(10_000) })
+      const running = Effect.map(world.sessions.list(60_000), ([session]) => session?.running)
+      yield* pass(43_700)
+      assert.strictEqual(yield* running, 0)
+      yield* world.submit("sleep")
+      yield* pass(3_300)
+      assert.strictEqual(yield* running, 1)
+      yield* pass(6_600)
+      assert.strictEqual(yield* running, 1)
+      yield* pass(3_300)
+      assert.strictEqual(yield* running, 0)
+    }))
+
   it.effect("exits within the drain and five seconds, whatever hangs", () =>
     Effect.gen(function*() {
       const world = yield* make()
