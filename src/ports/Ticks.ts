@@ -13,7 +13,7 @@ const lateMs = everyMs / 4
 export interface Ticks {
   /**
    * How long it is to the last tick that is not much later than `ms` from now. What lasts two ticks, or four, ends at
-   * every second or fourth of them, so that it comes together too. What is shorter than one stays as it is.
+   * every second or fourth of them, so that it comes together too. What is shorter than one, or has no end, stays as it is.
    */
   readonly within: (ms: number) => number
 }
@@ -21,7 +21,7 @@ export interface Ticks {
 /** `phaseMs` is that of the process; `now` the monotonic clock, in milliseconds. */
 export const make = (phaseMs: number, now: () => number): Ticks => ({
   within: (ms) => {
-    if (ms < everyMs) {
+    if (!(ms >= everyMs && ms < Infinity)) {
       return ms
     }
     const gridMs = everyMs * 2 ** Math.floor(Math.log2(ms / everyMs))

@@ -9,10 +9,19 @@ export const redisPort = Number(process.env.PEERS_REDIS_PORT)
 export const now = () => Number(process.hrtime.bigint()) / 1e6
 export const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms))
 
+const nanosOf = (path) => {
+  try {
+    return Number(readFileSync(path, "utf8").split(" ")[0])
+  } catch {
+    // A thread that has just ended.
+    return 0
+  }
+}
+
 /** To the nanosecond, where `stat` counts in ticks of ten milliseconds: an idle server uses few of them in a minute. */
 const ofThreads = (pid) =>
   readdirSync(`/proc/${pid}/task`).reduce(
-    (sum, thread) => sum + Number(readFileSync(`/proc/${pid}/task/${thread}/schedstat`, "utf8").split(" ")[0]) / 1e6,
+    (sum, thread) => sum + nanosOf(`/proc/${pid}/task/${thread}/schedstat`) / 1e6,
     0
   )
 
@@ -32,32 +41,43 @@ const stat = (pid) => {
   }
 }
 
-const family = (pid) =>
-  readdirSync("/proc").filter((name) => /^\d+$/.test(name)).flatMap((entry) => {
-    const found = stat(entry)
-    const head = Number(entry) === pid
-    return found !== null && (head || found.parent === pid) ? [{ ...found, head }] : []
-  })
-
-const sumOf = (ofServer) =>
-  (process.env.PEERS_SERVER_PIDS ?? "").split(" ").filter(Boolean).reduce(
-    (sum, pid) => family(Number(pid)).reduce((sum, member) => sum + ofServer(member), sum),
-    0
+const servers = () =>
+  (process.env.PEERS_SERVER_PIDS ?? "").split(" ").filter(Boolean).map(Number).flatMap((pid) =>
+    readdirSync("/proc").filter((name) => /^\d+$/.test(name)).flatMap((entry) => {
+      const found = stat(entry)
+      const head = Number(entry) === pid
+      return found !== null && (head || found.parent === pid) ? [{ ...found, pid: entry, head }] : []
+    })
   )
 
 /** CPU of the whole Postgres, of Redis and of Kafka so far, in ms: of those that were started. */
-export const serverCpu = () => sumOf(({ children, head, own }) => head ? own + children : own)
+export const serverCpu = () =>
+  servers().reduce((sum, { children, head, own }) => sum + (head ? own + children : own), 0)
 
 /** A backend of Postgres is titled with its client: `postgres: deadman deadman 127.0.0.1(41078) idle`. */
 const isBackend = ({ title }) => /^postgres: .* \S+\(\d+\) /.test(title)
 const isOfPostgres = ({ title }) => /^postgres: |\/postgres\0/.test(title)
 
+/** By process, of what those who are connected have done for them: a backend of Postgres, or all of another server. */
+const connected = () =>
+  new Map(servers().flatMap((server) => !isOfPostgres(server) || isBackend(server) ? [[server.pid, server.own]] : []))
+
 /**
- * The same, of what those who are connected had done for them: without what Postgres does with nobody there, of which
- * autovacuum alone is more than an idle worker, and comes once a minute.
+ * CPU of what those who are connected have done for them from here on, in ms, without what Postgres does with nobody
+ * there, of which autovacuum alone is more than an idle worker and comes once a minute. A connection that ends is
+ * counted to the last look, which is five seconds before that at most.
  */
-export const connectedCpu = () =>
-  sumOf((member) => isOfPostgres(member) ? (isBackend(member) ? member.own : 0) : member.own)
+export const connectedCpu = () => {
+  const first = connected()
+  const last = new Map()
+  const look = () => connected().forEach((own, pid) => last.set(pid, own))
+  const timer = setInterval(look, 5_000)
+  return () => {
+    clearInterval(timer)
+    look()
+    return Array.from(last).reduce((sum, [pid, own]) => sum + own - (first.get(pid) ?? 0), 0)
+  }
+}
 
 export const selfCpu = () => {
   const { system, user } = process.cpuUsage()

@@ -165,13 +165,13 @@ const idle = async () => {
   await sleep(12_000)
   await settle()
   const { cpu: before } = await worker.ask({ kind: "usage" }, "usage")
-  const connected = connectedCpu()
+  const share = connectedCpu()
   const server = serverCpu()
   const start = now()
   await sleep(seconds * 1_000)
   const took = (now() - start) / 1_000
   const { cpu, rss } = await worker.ask({ kind: "usage" }, "usage")
-  const used = connectedCpu() - connected
+  const used = share()
   const whole = serverCpu() - server
   await worker.stop()
   emit({

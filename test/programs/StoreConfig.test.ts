@@ -80,6 +80,8 @@ it.effect("each sslmode trusts whom psql trusts", () =>
     assert.isFalse(yield* sslOf("sslmode=disable"))
     assert.isUndefined(yield* sslOf("sslmode=prefer"))
     assert.deepStrictEqual(yield* sslOf("sslmode=require"), { rejectUnauthorized: false })
+    // A script that appends it does not look whether it is there.
+    assert.deepStrictEqual(yield* sslOf("sslmode=require&sslmode=require"), { rejectUnauthorized: false })
     // A file makes it look, as in libpq.
     const named = yield* sslOf(`sslmode=require&sslrootcert=${ca}`)
     assert.deepStrictEqual(Object.keys(Object(named)), ["ca", "checkServerIdentity"])
@@ -149,9 +151,15 @@ const wrong: ReadonlyArray<readonly [said: RegExp, address: string]> = [
   [/has host= without a value: leave it out/, `postgres://me:${secret}@host/name?host=`],
   [/has port= without a value/, `postgres://me:${secret}@host/name?port=&port=5432`],
   [/has sslmode= without a value/, `postgres://me:${secret}@host/name?sslmode=`],
-  [/has sslmode twice: give it once/, `postgres://me:${secret}@host/name?sslmode=foo&sslmode=require`],
-  [/has sslmode twice: give it once/, `postgres://me:${secret}@host/name?sslmode=verify-full&x=y&sslmode=disable`],
-  [/has password twice/, `postgres://me@host/name?password=${secret}&password=${secret}`],
+  [
+    /has sslmode twice, and not the same: give it once/,
+    `postgres://me:${secret}@host/name?sslmode=foo&sslmode=require`
+  ],
+  [
+    /has sslmode twice, and not the same: give it once/,
+    `postgres://me:${secret}@host/name?sslmode=verify-full&x=y&sslmode=disable`
+  ],
+  [/has password twice/, `postgres://me@host/name?password=${secret}&password=${secret}2`],
   [/has connect_timeout= without a value/, `postgres://me:${secret}@host/name?connect_timeout=`],
   [
     /sslrootcert=system with sslmode=require, which is weaker: write sslmode=verify-full/,

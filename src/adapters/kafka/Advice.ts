@@ -67,7 +67,7 @@ export const isRefusal = (cause: unknown): boolean => {
   return knownOf(text) !== null || (trouble !== null && trouble !== "no_tls" && !isNotYetValid(text))
 }
 
-/** `null` for an outage. */
+/** What to do about it; `null` for an outage that nobody can do anything about here. */
 export const of = (doing: string, cause: unknown): string | null => {
   const text = textOf(cause)
   const known = knownOf(text)

@@ -106,10 +106,10 @@ export const parse = (text: string): Result.Result<Address, string> => {
   if (empty !== undefined) {
     return Result.fail(`has ${empty[0]}= without a value: leave it out`)
   }
-  // The last one would count, and the driver ask for all of them to be right.
-  const twice = [...given.keys()].find((name) => heeded.has(name) && url.searchParams.getAll(name).length > 1)
+  // The last one would count, and the driver ask for all of them to be right. Whoever appends what is there already is fine.
+  const twice = [...given.keys()].find((name) => heeded.has(name) && new Set(url.searchParams.getAll(name)).size > 1)
   if (twice !== undefined) {
-    return Result.fail(`has ${twice} twice: give it once`)
+    return Result.fail(`has ${twice} twice, and not the same: give it once`)
   }
   const of = (name: string) => given.get(name) ?? null
   const host = of("host") ?? decoded(url.hostname.replace(/^\[|\]$/g, "")) ?? ""

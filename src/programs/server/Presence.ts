@@ -5,7 +5,6 @@ import * as Ticks from "../../ports/Ticks.ts"
 import * as Meters from "../process/Meters.ts"
 import { Stopping } from "../process/Stopping.ts"
 import { TickPhase } from "../process/TickPhase.ts"
-import * as Calm from "../worker/Calm.ts"
 import * as Reports from "../worker/Reports.ts"
 import { Identity } from "./StatusView.ts"
 
@@ -35,8 +34,6 @@ export const layer = Layer.effectDiscard(Effect.gen(function*() {
     session,
     stamp: () => `${Meters.stamp(context)} ${stopping.isStopping()}`,
     now,
-    // Its counters change without its being told.
-    calm: Calm.make({ hinted: () => false, now }),
     ticks: Ticks.make(yield* TickPhase, now)
   }))
 }))

@@ -1,21 +1,16 @@
 /**
- * Whether a worker has nothing to do and would hear of it at once if it had: then it looks around less often.
+ * Whether nothing comes to a worker and it would hear of it at once: then it looks around less often.
  *
  * It is calm when wakes are known to arrive, and for a while none did and nothing was found.
  */
-import * as Signal from "./Signal.ts"
 
-/**
- * By then whatever a claim had to pass over is claimed or free again, since no statement of another's takes so long.
- */
+/** By then whatever a claim had to pass over is claimed or free again, since no statement of another's takes so long. */
 const afterMs = 10_000
 
 export interface Calm {
   readonly holds: () => boolean
   /** Somebody said that there is work, or some was found. */
   readonly stir: () => void
-  /** It is over. For one waiter. */
-  readonly ended: Signal.Signal
 }
 
 export const make = (options: {
@@ -23,18 +18,11 @@ export const make = (options: {
   readonly hinted: () => boolean
   readonly now: () => number
 }): Calm => {
-  const ended = Signal.make()
   let stirredMs = options.now()
-  const holds = () => options.hinted() && options.now() - stirredMs >= afterMs
   return {
-    holds,
+    holds: () => options.hinted() && options.now() - stirredMs >= afterMs,
     stir: () => {
-      const over = holds()
       stirredMs = options.now()
-      if (over) {
-        ended.notify()
-      }
-    },
-    ended
+    }
   }
 }

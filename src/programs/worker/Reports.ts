@@ -1,17 +1,16 @@
 /**
- * Tells people who this process is and what it does: within about three seconds of a change, and every fifteen
- * without one. While all is calm what changes by itself, the counters of failures, may take five.
+ * Tells people who this process is and what it does: within about three seconds of a change, and every twelve or so
+ * without one, so that a row of fifteen seconds is one of a process that is gone.
  */
 import { Effect } from "effect"
 import { type Session, type Sessions, SessionsUnavailable } from "../../ports/Sessions.ts"
 import type { Ticks } from "../../ports/Ticks.ts"
-import type { Calm } from "./Calm.ts"
 import * as Deadline from "./Deadline.ts"
 import * as Outage from "./Outage.ts"
 
 /** `/stats` is at most five seconds behind, and reads these every second and a half. */
 const lookEveryMs = 2_500
-const sayEveryMs = 15_000
+const sayEveryMs = 12_500
 const deadlineMs = 3_000
 
 export const run = Effect.fnUntraced(function*(options: {
@@ -19,11 +18,10 @@ export const run = Effect.fnUntraced(function*(options: {
   readonly session: Effect.Effect<Session>
   /** What tells, without building it, whether the session is another one. */
   readonly stamp: () => string
-  readonly calm: Calm
   readonly now: () => number
   readonly ticks: Ticks
 }): Effect.fn.Return<never> {
-  const { calm, now, sessions, ticks } = options
+  const { now, sessions, ticks } = options
   const outage = Outage.make("reporting this process")
   let said: string | null = null
   let saidMs = Number.NEGATIVE_INFINITY
@@ -40,7 +38,7 @@ export const run = Effect.fnUntraced(function*(options: {
         Effect.catchCause((cause) => outage.failed(now(), cause))
       )
     }
-    yield* calm.ended.wait(ticks.within(calm.holds() ? 2 * lookEveryMs : lookEveryMs))
+    yield* Effect.sleep(ticks.within(lookEveryMs))
   }
 })
 

@@ -277,7 +277,6 @@ const make = Effect.gen(function*() {
     sessions,
     session,
     stamp: () => `${Meters.stamp(context)} ${slots.running()} ${slots.runaways()} ${draining}`,
-    calm,
     now,
     ticks
   }))

@@ -314,24 +314,36 @@ it.layer(Layer.provideMerge(storeLayer, Postgres.layer), { excludeTestServices: 
         assert.deepStrictEqual(freed.map(({ _tag }) => _tag), ["Reclaimed", "Reclaimed"])
       }))
 
-    it.effect("one lapse that takes more than a second is taken all the same: nothing else would ever take it", () =>
+    it.effect("one lapse that takes more than a second is taken all the same, if need be beside one that never can be", () =>
       Effect.gen(function*() {
         const store = yield* JobStore
         const { lease } = yield* running(2)
+        const { lease: other } = yield* running(2)
+        const { lease: never } = yield* running(2)
         yield* Rows.query(
           `CREATE FUNCTION public.slowly() RETURNS trigger LANGUAGE plpgsql AS $$
            BEGIN
+             IF OLD.lease = '${never}' THEN
+               RAISE EXCEPTION 'canceling statement due to statement timeout' USING ERRCODE = 'query_canceled';
+             END IF;
              PERFORM pg_sleep(0.7);
              RETURN NEW;
            END $$`
         )
         yield* Rows.query(
           `CREATE TRIGGER slowly BEFORE UPDATE ON deadman.job FOR EACH ROW
-           WHEN (OLD.lease = '${lease}') EXECUTE FUNCTION public.slowly()`
+           WHEN (OLD.lease IN ('${lease}', '${other}', '${never}')) EXECUTE FUNCTION public.slowly()`
         )
         const [answer] = yield* store.reclaim(yield* lapsedOf([lease]), counting)
-        yield* Rows.query(`DROP TRIGGER slowly ON deadman.job`)
         assert.strictEqual(answer?._tag === "Reclaimed" && answer.jobs.length, 2)
+        const both = yield* lapsedOf([never, other])
+        const tags: Array<string> = []
+        for (let times = 0; times < 2; times++) {
+          const answers = yield* Effect.orElseSucceed(store.reclaim(both, counting), () => [])
+          tags.push(...answers.map(({ _tag }) => _tag))
+        }
+        yield* Rows.query(`DROP TRIGGER slowly ON deadman.job`)
+        assert.include(tags, "Reclaimed")
       }))
 
     it.effect("a hand-back that meets a lock changes nothing, and works when it is asked for again", () =>

@@ -1,5 +1,5 @@
 import { assert, describe, it } from "@effect/vitest"
-import { Duration, Effect } from "effect"
+import { Clock, Duration, Effect } from "effect"
 import { again, Rejected } from "../../../src/programs/worker/HandlerApi.ts"
 import { make, pass } from "../../support/WorkerWorld.ts"
 
@@ -120,20 +120,28 @@ describe("WorkerPool", () => {
       assert.isDefined(stopping.pollUnsafe())
     }))
 
-  it.effect("a worker that was calm for long says within seconds that it runs something, and that it does not any more", () =>
+  it.effect("says within seconds that it runs something, and that it does not any more, however long it was calm", () =>
     Effect.gen(function*() {
       const world = yield* make()
-      yield* world.start({ sleep: () => Effect.sleep(10_000) })
+      yield* world.start({ sleep: () => Effect.sleep(30_000) })
+      const reports = yield* Effect.forkChild(Effect.forever(Effect.gen(function*() {
+        const [session] = yield* world.sessions.list(60_000)
+        const nowMs = yield* Clock.currentTimeMillis
+        assert.isAtMost(nowMs - (session?.seenAtMs ?? nowMs), 14_000)
+        yield* Effect.sleep(500)
+      })))
       const running = Effect.map(world.sessions.list(60_000), ([session]) => session?.running)
       yield* pass(43_700)
       assert.strictEqual(yield* running, 0)
       yield* world.submit("sleep")
       yield* pass(3_300)
       assert.strictEqual(yield* running, 1)
-      yield* pass(6_600)
+      yield* pass(26_600)
       assert.strictEqual(yield* running, 1)
       yield* pass(3_300)
       assert.strictEqual(yield* running, 0)
+      yield* pass(60_000)
+      assert.isUndefined(reports.pollUnsafe())
     }))
 
   it.effect("exits within the drain and five seconds, whatever hangs", () =>

@@ -5,7 +5,7 @@
  * over, and what else is in the way is tried one lease at a time: one stuck transaction, or one slow lease, holds back
  * no other lapse.
  */
-import { Effect } from "effect"
+import { Effect, type Result } from "effect"
 import type { LeaseId } from "../../../domain/Claim.ts"
 import type { JobType } from "../../../domain/Job.ts"
 import type { JobId } from "../../../domain/JobId.ts"
@@ -100,6 +100,8 @@ export const make = (
     orUnavailable("look")
   )
 
+  let turn = 0
+
   type Lapsed = Parameters<Service["reclaim"]>[0]
   type How = Parameters<Service["reclaim"]>[1]
 
@@ -144,32 +146,36 @@ export const make = (
   })
 
   /**
-   * Each by itself. What is wrong with one lease holds up no other: one that takes too long, though it has more time
-   * here, is passed over like a locked one, unless no other can be taken either.
+   * Each by itself, and another one first each time. What is wrong with one lease holds up no other: one that takes too
+   * long is passed over like a locked one, unless no other can be taken either. Until the first of them has failed they
+   * have more time: several that need it have it in turn, and the others do not wait for them all.
    */
   const takeEach = Effect.fnUntraced(function*(lapsed: Lapsed, how: How) {
-    const answers: Array<Reclaimed> = []
+    const answers = new Map<LeaseId, Reclaimed>()
     let failure: DatabaseFailed | null = null
-    for (const one of lapsed) {
-      const answer = yield* Effect.result(take([one], how, true))
+    const start = turn++ % lapsed.length
+    const inTurn = [...lapsed.slice(start), ...lapsed.slice(0, start)]
+    for (const one of inTurn) {
+      const answer: Result.Result<ReadonlyArray<Reclaimed>, DatabaseFailed> = yield* Effect.result(
+        take([one], how, failure === null)
+      )
       if (answer._tag === "Success") {
-        answers.push(...answer.success)
+        answer.success.forEach((taken) => answers.set(one.lease, taken))
         continue
       }
-      answers.push({ _tag: "Locked", lease: one.lease })
       if (answer.failure.kind === "locked") {
         continue
       }
       failure = answer.failure
-      if (failure.code !== tooLong) {
+      if (answer.failure.code !== tooLong) {
         break
       }
     }
-    if (failure !== null && !answers.some(({ _tag }) => _tag === "Reclaimed")) {
+    if (failure !== null && !Array.from(answers.values()).some(({ _tag }) => _tag === "Reclaimed")) {
       return yield* Effect.fail(failure)
     }
     // What was taken is told, also if the rest must be asked for again.
-    return lapsed.map(({ lease }, n): Reclaimed => answers[n] ?? { _tag: "Locked", lease })
+    return lapsed.map(({ lease }): Reclaimed => answers.get(lease) ?? { _tag: "Locked", lease })
   })
 
   const takeApart = (lapsed: Lapsed, how: How) =>
