@@ -219,7 +219,7 @@ export class Jobs extends HttpApiGroup.make("jobs").add(
       })
     ],
     error: submitErrors
-  }).annotate(OpenApi.Description, "Submits a job. A 2xx is given after the commit."),
+  }).annotate(OpenApi.Summary, "Submit a job").annotate(OpenApi.Description, "A 2xx is given after the commit."),
   HttpApiEndpoint.post("submitBatch", "/batch", {
     payload: [
       Schema.Array(NewJobBody).check(Schema.isBetweenLength(1, batchJobsMax)),
@@ -227,8 +227,10 @@ export class Jobs extends HttpApiGroup.make("jobs").add(
     ],
     success: [BatchBody.pipe(HttpApiSchema.status(201)), HttpApiSchema.StreamNdjson({ schema: LineBody })],
     error: submitErrors
-  }).annotate(OpenApi.Description, "An array is stored as a whole or not at all; NDJSON is answered line by line."),
+  }).annotate(OpenApi.Summary, "Submit many jobs")
+    .annotate(OpenApi.Description, "An array is stored as a whole or not at all; NDJSON is answered line by line."),
   HttpApiEndpoint.get("get", "/:id", { params: Id, success: JobBody, error: [...always] })
+    .annotate(OpenApi.Summary, "Get a job")
     .annotate(OpenApi.Description, "One job, with its errors, events and counters."),
   HttpApiEndpoint.get("list", "/", {
     query: {
@@ -246,21 +248,24 @@ export class Jobs extends HttpApiGroup.make("jobs").add(
     },
     success: ListBody,
     error: [...always]
-  }).annotate(
+  }).annotate(OpenApi.Summary, "List jobs").annotate(
     OpenApi.Description,
     "Newest first. A page examines a bounded number of rows and shows 16 MiB at most, so it may be short: go on while " +
       "next_cursor is not null. Or the jobs of ids " +
       "that are given."
   ),
   HttpApiEndpoint.delete("cancel", "/:id", { params: Id, success: JobBody, error: controlErrors })
+    .annotate(OpenApi.Summary, "Cancel a job")
     .annotate(OpenApi.Description, "Moves a waiting or a running job to dead (cancelled)."),
   HttpApiEndpoint.post("retry", "/:id/retry", { params: Id, success: JobBody, error: controlErrors })
+    .annotate(OpenApi.Summary, "Retry a job now")
     .annotate(OpenApi.Description, "Re-books a pending or failed job for now."),
   HttpApiEndpoint.post("resubmit", "/:id/resubmit", {
     params: Id,
     success: JobBody.pipe(HttpApiSchema.status(201)),
     error: controlErrors
-  }).annotate(OpenApi.Description, "A new job from a dead or completed one, linked to it.")
+  }).annotate(OpenApi.Summary, "Resubmit a job that has ended")
+    .annotate(OpenApi.Description, "A new job from a dead or completed one, linked to it.")
 ).prefix("/jobs") {}
 
 /** Here, where the shape of a job is. */
@@ -272,18 +277,22 @@ const runSchedule = HttpApiEndpoint.post("runSchedule", "/schedules/:name/run", 
     JobBody.annotate({ description: "A recognised repeat, with Idempotent-Replayed: true" })
   ],
   error: [...always, Error409, Error410, Error422]
-}).annotate(OpenApi.Description, "Makes a job now, also while it is paused. Its ticks stay as they are.")
+}).annotate(OpenApi.Summary, "Run a schedule now")
+  .annotate(OpenApi.Description, "Makes a job now, also while it is paused. Its ticks stay as they are.")
 
 export class System extends HttpApiGroup.make("system", { topLevel: true }).add(
   HttpApiEndpoint.get("stats", "/stats", { success: StatsBody, error: [...always] })
+    .annotate(OpenApi.Summary, "Count jobs and list processes")
     .annotate(OpenApi.Description, "Counts, counters and workers; at most 5 s behind."),
   HttpApiEndpoint.get("metrics", "/metrics", {
     success: Schema.String.pipe(HttpApiSchema.asText({ contentType: "text/plain" })),
     error: [...always]
-  }).annotate(OpenApi.Description, "Prometheus text."),
+  }).annotate(OpenApi.Summary, "Get the metrics of this process").annotate(OpenApi.Description, "Prometheus text."),
   HttpApiEndpoint.get("health", "/health", { success: Schema.Struct({ status: Schema.Literal("alive") }) })
+    .annotate(OpenApi.Summary, "Ask whether this process is alive")
     .annotate(OpenApi.Description, "The process is alive. Asks for no token."),
   HttpApiEndpoint.get("ready", "/ready", { success: ReadyBody, error: [NotReadyBody, ...always.slice(0, 3)] })
+    .annotate(OpenApi.Summary, "Ask whether this process is ready")
     .annotate(OpenApi.Description, "Whether each loop has made progress and the services answer.")
 ) {}
 

@@ -39,7 +39,7 @@ const operationHtml = (method: string, path: string, operation: OpenApi.OpenAPIS
   ).join("")
   const statuses = Object.keys(operation.responses).map((status) => `<code>${status}</code>`).join(" ")
   return `<h3><span class="method">${method.toUpperCase()}</span> <code>${escape(path)}</code></h3>
-<p>${escape(operation.description ?? "")}</p>
+<p><b>${escape(operation.summary ?? "")}.</b> ${escape(operation.description ?? "")}</p>
 ${parameters === "" ? "" : `<table>${parameters}</table>`}${body}<p>Answers: ${statuses}</p>`
 }
 

@@ -57,17 +57,22 @@ export class Queues extends HttpApiGroup.make("queues").add(
     },
     success: QueueListBody,
     error: [...always]
-  }).annotate(OpenApi.Description, "By name, with settings and counts by state."),
+  }).annotate(OpenApi.Summary, "List queues")
+    .annotate(OpenApi.Description, "By name, with settings and counts by state."),
   HttpApiEndpoint.get("getQueue", "/:name", { params: Name, success: QueueBody, error: [...always] })
+    .annotate(OpenApi.Summary, "Get a queue")
     .annotate(OpenApi.Description, "One queue: it exists once it has a job or was put."),
   HttpApiEndpoint.put("putQueue", "/:name", {
     params: Name,
     payload: QueueSettingsBody,
     success: QueueBody,
     error: [...changeErrors, Error413, Error415]
-  }).annotate(OpenApi.Description, "Changes what it names and leaves the rest as it was. Takes effect at once."),
+  }).annotate(OpenApi.Summary, "Change the settings of a queue")
+    .annotate(OpenApi.Description, "Changes what it names and leaves the rest as it was. Takes effect at once."),
   HttpApiEndpoint.post("pauseQueue", "/:name/pause", { params: Name, success: QueueBody, error: changeErrors })
+    .annotate(OpenApi.Summary, "Pause a queue")
     .annotate(OpenApi.Description, "No further job of it is claimed. What runs goes on."),
   HttpApiEndpoint.post("resumeQueue", "/:name/resume", { params: Name, success: QueueBody, error: changeErrors })
+    .annotate(OpenApi.Summary, "Resume a queue")
     .annotate(OpenApi.Description, "What became ready meanwhile is claimed in its order.")
 ).prefix("/queues") {}

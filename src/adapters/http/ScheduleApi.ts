@@ -91,15 +91,16 @@ export class Schedules extends HttpApiGroup.make("schedules").add(
     },
     success: ScheduleListBody,
     error: [...always]
-  }).annotate(OpenApi.Description, "By name."),
+  }).annotate(OpenApi.Summary, "List schedules").annotate(OpenApi.Description, "By name."),
   HttpApiEndpoint.get("getSchedule", "/:name", { params: Name, success: ScheduleBody, error: [...always] })
+    .annotate(OpenApi.Summary, "Get a schedule")
     .annotate(OpenApi.Description, "One schedule, with its next ticks."),
   HttpApiEndpoint.put("putSchedule", "/:name", {
     params: Name,
     payload: NewScheduleBody,
     success: [ScheduleBody.pipe(HttpApiSchema.status(201)), ScheduleBody],
     error: [...always, Error413, Error415]
-  }).annotate(
+  }).annotate(OpenApi.Summary, "Put a schedule").annotate(
     OpenApi.Description,
     "Stores the whole of a schedule. The same timing again changes nothing of what is booked; another timing fires " +
       "first at its first tick after now."
@@ -108,9 +109,12 @@ export class Schedules extends HttpApiGroup.make("schedules").add(
     params: Name,
     success: HttpApiSchema.NoContent,
     error: [...always]
-  }).annotate(OpenApi.Description, "It fires no more. The jobs that it made stay."),
+  }).annotate(OpenApi.Summary, "Delete a schedule")
+    .annotate(OpenApi.Description, "It fires no more. The jobs that it made stay."),
   HttpApiEndpoint.post("pauseSchedule", "/:name/pause", { params: Name, success: ScheduleBody, error: [...always] })
+    .annotate(OpenApi.Summary, "Pause a schedule")
     .annotate(OpenApi.Description, "It does not fire until it is resumed."),
   HttpApiEndpoint.post("resumeSchedule", "/:name/resume", { params: Name, success: ScheduleBody, error: [...always] })
+    .annotate(OpenApi.Summary, "Resume a schedule")
     .annotate(OpenApi.Description, "It fires from its first tick after now on; what lay in the pause was not missed.")
 ).prefix("/schedules") {}

@@ -111,18 +111,23 @@ const SettledBody = Schema.Struct({
 const errors = [...always, Error413, Error415] as const
 
 export class Workers extends HttpApiGroup.make("workers").add(
-  HttpApiEndpoint.post("claim", "/claims", { payload: ClaimBody, success: ClaimsBody, error: errors }).annotate(
-    OpenApi.Description,
-    "Takes ready jobs under one lease, waiting for them if told to. Asked again under the same lease it answers what " +
-      "that took, so a lost answer costs nothing."
-  ),
+  HttpApiEndpoint.post("claim", "/claims", { payload: ClaimBody, success: ClaimsBody, error: errors })
+    .annotate(OpenApi.Summary, "Claim ready jobs")
+    .annotate(
+      OpenApi.Description,
+      "Takes ready jobs under one lease, waiting for them if told to. Asked again under the same lease it answers " +
+        "what that took, so a lost answer costs nothing."
+    ),
   HttpApiEndpoint.post("heartbeat", "/heartbeats", { payload: HeartbeatBody, success: BeatBody, error: errors })
+    .annotate(OpenApi.Summary, "Renew leases")
     .annotate(
       OpenApi.Description,
       "Renews leases: at least every fifth of their length. A lease in none of the lists is not decided: ask again soon."
     ),
-  HttpApiEndpoint.post("settle", "/outcomes", { payload: OutcomesBody, success: SettledBody, error: errors }).annotate(
-    OpenApi.Description,
-    "Says how runs ended. Repeating it is always safe: a repeat is known by its claim (id, epoch, lease)."
-  )
+  HttpApiEndpoint.post("settle", "/outcomes", { payload: OutcomesBody, success: SettledBody, error: errors })
+    .annotate(OpenApi.Summary, "Settle runs")
+    .annotate(
+      OpenApi.Description,
+      "Says how runs ended. Repeating it is always safe: a repeat is known by its claim (id, epoch, lease)."
+    )
 ).prefix("/workers") {}

@@ -99,6 +99,23 @@ it.layer(Subject.layer(), { excludeTestServices: true })("HTTP server", (it) => 
       assert.deepStrictEqual(body, JSON.parse(JSON.stringify(OpenApi.fromApi(Api))))
     }))
 
+  it.effect("each operation has a short name of its own, in the words of the glossary, and the page shows it", () =>
+    Effect.gen(function*() {
+      const { send } = yield* client
+      const { body } = yield* send("GET", "/openapi.json")
+      const page = (yield* send("GET", "/docs")).body
+      const names = Object.entries<object>(body.paths).flatMap(([path, item]) =>
+        Object.entries(item).map(([method, { summary }]) => {
+          assert.match(summary, /^[A-Z][a-z ]{5,40}$/, `${method} ${path} needs a summary`)
+          assert.notMatch(summary, /task|message|enqueue|dequeue|acknowledge|create|update|fetch|reserve/i)
+          assert.include(page, `<b>${summary}.</b>`)
+          return summary
+        })
+      )
+      assert.isAtLeast(names.length, 25)
+      assert.deepStrictEqual(names.filter((name, at) => names.indexOf(name) !== at), [])
+    }))
+
   it.effect("who comes to / is sent to /docs", () =>
     Effect.gen(function*() {
       const { port } = yield* ServerAddress
