@@ -1,5 +1,6 @@
 /** Variables of the environment that are called like one of Deadman's and are none: most likely a typing error. */
 import { Effect } from "effect"
+import { distance } from "../domain/Spelling.ts"
 
 /** What the README lists. */
 export const known: ReadonlyArray<string> = [
@@ -44,19 +45,6 @@ const prefix = "DEADMAN_"
 export const reserved = /^DEADMAN_(TEST|SERVICES|SIEGE|CHAOS|BENCH)(_|$)/
 const saidMax = 10
 const nameMax = 60
-
-/** How many letters must be put in, taken out or replaced to make `a` of `b`. */
-const distance = (a: string, b: string): number => {
-  let row = Array.from({ length: b.length + 1 }, (_, n) => n)
-  for (let i = 1; i <= a.length; i++) {
-    const next = [i]
-    for (let j = 1; j <= b.length; j++) {
-      next.push(Math.min(row[j]! + 1, next[j - 1]! + 1, row[j - 1]! + (a[i - 1] === b[j - 1] ? 0 : 1)))
-    }
-    row = next
-  }
-  return row[b.length]!
-}
 
 const nearest = (name: string): string => {
   const away = (other: string) => distance(name.slice(prefix.length), other.slice(prefix.length))

@@ -7,7 +7,7 @@ import { type JobState, jobStates } from "../../domain/JobState.ts"
 import type { ListRequest } from "../../ports/JobStore.ts"
 import { listIdsMax, listLimitDefault, listLimitMax, listOffsetMax } from "./Api.ts"
 import * as ApiError from "./ApiError.ts"
-import { wrong } from "./Fields.ts"
+import { notKnown, wrong } from "./Fields.ts"
 
 type Filter = Omit<ListRequest, "limit" | "offset" | "before">
 
@@ -98,7 +98,7 @@ export const ofOptions = ({ before, ...options }: {
   const unknown = given.find(([name]) => !filters.has(name))
   if (unknown !== undefined) {
     const shown = unknown[0].slice(0, 100)
-    return ApiError.make("unknown_field", `${shown} is not an option of this list.`, shown)
+    return notKnown(`${shown} is not an option of this list.`, shown, [...filters, "before"])
   }
   const page = pageOf(new URLSearchParams(Object.fromEntries(given.map(([name, value]) => [name, String(value)]))))
   if (page instanceof ApiError.ApiError || before === undefined || before === null) {
@@ -115,7 +115,7 @@ export const parse = (url: string): ListQuery | ById | ApiError.ApiError => {
   for (const name of query.keys()) {
     if (!parameters.has(name)) {
       const shown = name.slice(0, 100)
-      return ApiError.make("unknown_field", `${shown} is not a parameter of this list.`, shown)
+      return notKnown(`${shown} is not a parameter of this list.`, shown, parameters)
     }
     if (query.getAll(name).length > 1) {
       return wrong(name, "must be given once")

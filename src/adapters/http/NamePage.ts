@@ -1,7 +1,7 @@
 /** Lists of things that have a name: which page of them a request asks for, walked by name. */
 import { namePattern } from "../../domain/Job.ts"
-import * as ApiError from "./ApiError.ts"
-import { whole, wrong } from "./Fields.ts"
+import type * as ApiError from "./ApiError.ts"
+import { notKnown, whole, wrong } from "./Fields.ts"
 
 const parameters = new Set(["limit", "cursor"])
 
@@ -23,7 +23,7 @@ export const make = <Name extends string>(
       for (const name of query.keys()) {
         const shown = name.slice(0, 100)
         if (!parameters.has(name)) {
-          return ApiError.make("unknown_field", `${shown} is not a parameter of this list.`, shown)
+          return notKnown(`${shown} is not a parameter of this list.`, shown, parameters)
         }
         if (query.getAll(name).length > 1) {
           return wrong(name, "must be given once")

@@ -4,7 +4,7 @@ import { concurrencyMax, type QueueSettings } from "../../domain/QueueSettings.t
 import * as Rank from "../../domain/Rank.ts"
 import type { QueueView } from "../../ports/Queues.ts"
 import * as ApiError from "./ApiError.ts"
-import { isRecord, isWhole, whole, wrong } from "./Fields.ts"
+import { isRecord, isWhole, notKnown, whole, wrong } from "./Fields.ts"
 import * as NamePage from "./NamePage.ts"
 import { queuesLimitDefault, queuesLimitMax, strict } from "./QueueApi.ts"
 import * as SubmitBody from "./SubmitBody.ts"
@@ -41,7 +41,7 @@ export const decode = (text: string): Partial<QueueSettings> | ApiError.ApiError
         break
       default: {
         const shown = field.slice(0, 100)
-        return ApiError.make("unknown_field", `${shown} is not said of a queue; it has: ${fields.join(", ")}.`, shown)
+        return notKnown(`${shown} is not said of a queue; it has: ${fields.join(", ")}.`, shown, fields)
       }
     }
   }

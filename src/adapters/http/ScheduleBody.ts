@@ -17,7 +17,7 @@ import {
   type Timing
 } from "../../domain/Schedule.ts"
 import * as ApiError from "./ApiError.ts"
-import { type Fields, isRecord, isWhole, unknownOf, whole, wrong } from "./Fields.ts"
+import { type Fields, isRecord, isWhole, notKnown, unknownOf, whole, wrong } from "./Fields.ts"
 import * as NamePage from "./NamePage.ts"
 import { schedulesLimitDefault, schedulesLimitMax } from "./ScheduleApi.ts"
 import * as SubmitBody from "./SubmitBody.ts"
@@ -79,13 +79,9 @@ export const decode = (name: ScheduleName, text: string): NewSchedule | ApiError
   if (!isRecord(body)) {
     return ApiError.make("invalid_body", "The body must be a JSON object with at least cron and type.")
   }
-  const unknown = unknownOf(body, fields)
-  if (unknown !== undefined) {
-    return ApiError.make(
-      "unknown_field",
-      `${unknown} is not a field of a schedule; these are: ${fields.join(", ")}.`,
-      unknown
-    )
+  const strange = unknownOf(body, fields)
+  if (strange !== undefined) {
+    return notKnown(`${strange} is not a field of a schedule; these are: ${fields.join(", ")}.`, strange, fields)
   }
   const timing = timingOf(body)
   const missed = missedOf(body["missed"])

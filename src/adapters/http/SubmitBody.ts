@@ -31,7 +31,7 @@ import * as JsonText from "../../domain/JsonText.ts"
 import type { Unique } from "../../domain/Unique.ts"
 import type { JobDraft } from "../../ports/Submitter.ts"
 import * as ApiError from "./ApiError.ts"
-import { type Fields, isRecord, isWhole, whole, wrong as wrongAt } from "./Fields.ts"
+import { type Fields, isRecord, isWhole, notKnown, whole, wrong as wrongAt } from "./Fields.ts"
 import * as UniqueBody from "./UniqueBody.ts"
 
 const isTag = Schema.is(Tag)
@@ -173,14 +173,17 @@ export const decode = (value: unknown, prefix: string, headerKey: string | null)
         }
         key = given
         break
-      default:
-        return ApiError.make(
-          "unknown_field",
-          reserved.has(field)
-            ? `${prefix}${field} is reserved for later.`
-            : `${prefix}${field.slice(0, 100)} is not a field of a job; these are: ${fields.join(", ")}.`,
-          prefix + field.slice(0, 100)
-        )
+      default: {
+        const shown = field.slice(0, 100)
+        return reserved.has(field)
+          ? ApiError.make("unknown_field", `${prefix}${field} is reserved for later.`, prefix + field)
+          : notKnown(
+            `${prefix}${shown} is not a field of a job; these are: ${fields.join(", ")}.`,
+            shown,
+            fields,
+            prefix
+          )
+      }
     }
   }
   const type = value["type"]

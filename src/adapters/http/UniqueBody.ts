@@ -1,8 +1,8 @@
 /** Reads the field `unique` of what is posted, as strictly as `SubmitBody.ts` the rest, and fills in its defaults. */
 import { type JobState, jobStates } from "../../domain/JobState.ts"
 import { fieldMax, statesDefault, type Unique, windowMaxMs } from "../../domain/Unique.ts"
-import * as ApiError from "./ApiError.ts"
-import { isRecord, isWhole, unknownOf, whole, wrong } from "./Fields.ts"
+import type * as ApiError from "./ApiError.ts"
+import { isRecord, isWhole, notKnown, unknownOf, whole, wrong } from "./Fields.ts"
 
 const known = ["fields", "window_ms", "states", "on_conflict"]
 const fieldLengthMax = 128
@@ -22,12 +22,13 @@ export const decode = (value: unknown, payload: unknown, path: string): Unique |
   if (!isRecord(value)) {
     return wrong(path, `must be an object, with any of ${known.join(", ")}`)
   }
-  const unknown = unknownOf(value, known)
-  if (unknown !== undefined) {
-    return ApiError.make(
-      "unknown_field",
-      `${path}.${unknown} is not a field of unique; these are: ${known.join(", ")}.`,
-      `${path}.${unknown}`
+  const strange = unknownOf(value, known)
+  if (strange !== undefined) {
+    return notKnown(
+      `${path}.${strange} is not a field of unique; these are: ${known.join(", ")}.`,
+      strange,
+      known,
+      `${path}.`
     )
   }
   const fields = value["fields"] ?? null

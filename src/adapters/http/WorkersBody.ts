@@ -12,7 +12,7 @@ import type { Outcome } from "../../domain/Outcome.ts"
 import * as Sanitise from "../../domain/Sanitise.ts"
 import type { RemoteClaims, RemoteOutcome, RemoteRequest } from "../../ports/RemoteWorkers.ts"
 import * as ApiError from "./ApiError.ts"
-import { type Fields, isRecord, isWhole, unknownOf, whole, wrong } from "./Fields.ts"
+import { type Fields, isRecord, isWhole, notKnown, unknownOf, whole, wrong } from "./Fields.ts"
 import * as Limits from "./WorkersApi.ts"
 
 const leaseRule = "must be a UUID: draw a random one for each claim"
@@ -31,11 +31,9 @@ const namesRule =
 
 const unknownField = (value: Fields, prefix: string, known: ReadonlyArray<string>): ApiError.ApiError | null => {
   const field = unknownOf(value, known)
-  return field === undefined ? null : ApiError.make(
-    "unknown_field",
-    `${prefix}${field} is not known here; these are: ${known.join(", ")}.`,
-    prefix + field
-  )
+  return field === undefined
+    ? null
+    : notKnown(`${prefix}${field} is not known here; these are: ${known.join(", ")}.`, field, known, prefix)
 }
 
 /** The body as an object; what a text holds that Postgres cannot store is seen to later. */

@@ -218,6 +218,32 @@ for (const [store, layer] of Subject.both) {
         assert.strictEqual(answer.body.error.field, "__proto__")
       }))
 
+    it.effect("an unknown field that is near a known one is answered with that one, wherever fields are read", () =>
+      Effect.gen(function*() {
+        const { send } = yield* client
+        const claim = { worker: "w", types: ["t"] }
+        type Slip = readonly [method: string, path: string, body: unknown, field: string, meant: string]
+        const slips: ReadonlyArray<Slip> = [
+          ["POST", "/jobs", { type: "t", maxAttempts: 1 }, "maxAttempts", "max_attempts"],
+          ["POST", "/jobs", { type: "t", run_at: 1 }, "run_at", "run_at_ms"],
+          ["POST", "/jobs", { type: "t", unique: { windowMs: 1 } }, "unique.windowMs", "window_ms"],
+          ["POST", "/jobs/batch", [{ type: "t", tag: [] }], "[0].tag", "tags"],
+          ["PUT", "/queues/near", { stepMs: 1 }, "stepMs", "step_ms"],
+          ["PUT", "/schedules/near", { type: "t", everyMs: 1_000 }, "everyMs", "every_ms"],
+          ["POST", "/workers/claims", { ...claim, waitMs: 1 }, "waitMs", "wait_ms"],
+          ["POST", "/workers/outcomes", { outcomes: [{ delayMs: 1 }] }, "outcomes[0].delayMs", "delay_ms"],
+          ["GET", "/jobs?stat=dead", undefined, "stat", "state"],
+          ["GET", "/queues?limits=1", undefined, "limits", "limit"]
+        ]
+        for (const [method, path, body, field, meant] of slips) {
+          const { error } = (yield* send(method, path, body)).body
+          assert.deepInclude(error, { code: "unknown_field", field })
+          assert.match(error.message, new RegExp(` Is ${meant} meant\\?$`))
+        }
+        const { error } = (yield* post({ type: "t", colour: 1 })).body
+        assert.notInclude(error.message, "meant")
+      }))
+
     it.effect("A6: parameters of a list are bound and bounded", () =>
       Effect.gen(function*() {
         const { send } = yield* client

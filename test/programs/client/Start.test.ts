@@ -158,10 +158,13 @@ describe("Deadman.start", () => {
       // Neither goes around the check by the definition.
       const sneaked = { type: "y", payload: { n: "x" } } as Deadman.SubmitOptions
       assert.include(yield* said(() => web.submit(double, { n: 1 }, sneaked)), "type is no option")
-      assert.include(
-        yield* said(() => web.submit("x", null, { priorty: 1 } as Deadman.SubmitOptions)),
-        "priorty is not a field"
-      )
+      // In the words of these options.
+      for (const [slip, meant] of [["priorty", "priority"], ["maxAtempts", "maxAttempts"]] as const) {
+        assert.match(
+          yield* said(() => web.submit("x", null, { [slip]: 1 } as Deadman.SubmitOptions)),
+          new RegExp(`^${slip} is not a field .* Is ${meant} meant\\?$`)
+        )
+      }
       assert.include(
         yield* said(() =>
           web.submitAll([{ job: "y", payload: 1 }, { job: "y", payload: 2, options: { priority: 5e9 } }])

@@ -1,0 +1,49 @@
+import { assert, describe, it } from "@effect/vitest"
+import { distance, meant } from "../../src/domain/Spelling.ts"
+
+const known = ["type", "queue", "max_attempts", "run_at_ms", "timeout_ms", "tags", "retain_ms", "idempotency_key"]
+
+describe("a name that is none of the known ones", () => {
+  it.each([
+    ["maxAttempts", "max_attempts"],
+    ["max-attempts", "max_attempts"],
+    ["MAX_ATTEMPTS", "max_attempts"],
+    ["attempts", "max_attempts"],
+    ["max_atempts", "max_attempts"],
+    ["runAt", "run_at_ms"],
+    ["timeout", "timeout_ms"],
+    ["timeoutMs", "timeout_ms"],
+    ["tag", "tags"],
+    ["typ", "type"],
+    ["quue", "queue"],
+    ["retian_ms", "retain_ms"],
+    ["Idempotency-Key", "idempotency_key"]
+  ])("%s is taken for %s", (written, right) => {
+    assert.strictEqual(meant(written, known), right)
+  })
+
+  it.each(["id", "ms", "", "_", "<b>", "__proto__", "colour", "delay", "payload_of_mine", "é", "type".repeat(25)])(
+    "%s is near none of them",
+    (written) => {
+      assert.isNull(meant(written, known))
+    }
+  )
+
+  it("is taken for the nearest where several are near", () => {
+    assert.strictEqual(meant("limits", ["limited", "limit", "limit_ms"]), "limit")
+    assert.strictEqual(meant("run", ["run_at_ms", "runs"]), "runs")
+    assert.isNull(meant("type", []))
+  })
+})
+
+it.each([
+  ["", "", 0],
+  ["", "abc", 3],
+  ["tag", "tags", 1],
+  ["quue", "queue", 1],
+  ["kitten", "sitting", 3],
+  ["retian", "retain", 2]
+])("%s and %s are %i letters apart, either way", (a, b, letters) => {
+  assert.strictEqual(distance(a, b), letters)
+  assert.strictEqual(distance(b, a), letters)
+})
