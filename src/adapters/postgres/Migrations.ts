@@ -73,10 +73,16 @@ export class SettingsNotKept extends Schema.TaggedError<SettingsNotKept>()("Sett
 /** The schema could not be looked at or brought up to date. */
 export class MigrationFailed extends Schema.TaggedError<MigrationFailed>()("MigrationFailed", {
   code: Schema.NullOr(Schema.String),
-  reason: Schema.String
+  reason: Schema.String,
+  /** Where that Postgres is. */
+  place: Schema.optionalKey(Schema.NullOr(Schema.String))
 }) {
   override get message(): string {
     const advice = Target.adviceOf(this.code, this.reason)
+    if (advice === null && Target.isSilent(this.code, this.reason)) {
+      const { place = null } = this
+      return `Postgres${place === null ? "" : ` at ${place}`} does not answer: ${this.reason}`
+    }
     // A right is missing to somebody who is in.
     const what = advice === null || this.code === "42501"
       ? "The database schema could not be brought up to date"
@@ -99,11 +105,12 @@ export type MigrationError = SchemaTooNew | ServerTooOld | SettingsNotKept | Enc
 export const isHopeless = (error: MigrationError): boolean =>
   error._tag !== "MigrationFailed" || Target.isRefusal(error.code, error.reason)
 
-const failed = (error: SqlError.SqlError) => {
+const failed = (error: SqlError.SqlError, place: string | null = null) => {
   const cause = error.reason.cause as { code?: unknown; message?: unknown } | undefined
   return new MigrationFailed({
     code: typeof cause?.code === "string" ? cause.code : null,
-    reason: (Target.reasonOf(cause) ?? error.message).slice(0, 300)
+    reason: (Target.reasonOf(cause) ?? error.message).slice(0, 300),
+    place
   })
 }
 
@@ -311,5 +318,5 @@ export const migrate = (url: Redacted.Redacted, pem?: Pem): Effect.Effect<void, 
   })).pipe(
     Effect.flatMap((connection) => Effect.provideContext(check, connection)),
     Effect.scoped,
-    Effect.catchTag("SqlError", (error) => Effect.fail(failed(error)))
+    Effect.catchTag("SqlError", (error) => Effect.fail(failed(error, Target.placeOf(url))))
   )

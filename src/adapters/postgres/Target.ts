@@ -267,6 +267,32 @@ export const adviceOf = (code: string | null, message: string): string | null =>
 /** Node has codes of five letters too: that of a cut socket is EPIPE. */
 export const isSqlState = (code: string): boolean => /^(?=.*\d)[0-9A-Z]{5}$/.test(code)
 
+/** Whether nobody answered: no way there, nobody at that port, or a connection that broke off without a word. */
+export const isSilent = (code: string | null, message: string): boolean =>
+  code === null ? /timed out|closed/.test(message) : !isSqlState(code) && /^E(?!RR_)[A-Z_]+$/.test(code)
+
+/**
+ * Where that is, for people: host and port, or a socket, and nothing of the login. `null` where it cannot be told for
+ * certain: in a password with a bare / the host would be the user, and the port a piece of it.
+ */
+export const placeOf = (url: Redacted.Redacted): string | null => {
+  const parsed = parse(Redacted.value(url))
+  if (Result.isFailure(parsed)) {
+    return null
+  }
+  const { hostname, pathname, port, searchParams } = new URL(parsed.success.url)
+  if (pathname.includes("@")) {
+    return null
+  }
+  const host = searchParams.get("host") ?? decodeURIComponent(hostname)
+  const at = searchParams.get("port") ?? (port === "" ? "5432" : port)
+  return host.startsWith("/")
+    ? `${host}/.s.PGSQL.${at}`
+    : host.includes(":") && !host.startsWith("[")
+    ? `[${host}]:${at}`
+    : `${host}:${at}`
+}
+
 /** SQLSTATE classes that no waiting cures: a wrong password, no such database, missing rights, an unknown setting. */
 const hopeless = /^(28|3D|42|0A|08P01)/
 

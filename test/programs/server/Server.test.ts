@@ -108,6 +108,7 @@ it.live("I87: a start without its database waits, and an impatient stop ends it 
       Effect.sync(() => program.output().includes("waiting for the database")),
       "60 seconds"
     )
+    assert.include(program.output(), "waiting for the database: Postgres at 127.0.0.1:1 does not answer: ")
     assert.notInclude(program.output(), "hunter2")
     yield* program.signal("SIGTERM")
     assert.strictEqual(yield* program.exit("30 seconds"), 0)
