@@ -85,6 +85,21 @@ const start = <E>(
   })
 }
 
+const whenTold = (line: string) => <A, E, R>(self: Effect.Effect<A, E, R>): Effect.Effect<A, E, R> =>
+  Effect.onExit(
+    self,
+    (exit) => Exit.isFailure(exit) && Cause.hasInterruptsOnly(exit.cause) ? Effect.logInfo(line) : Effect.void
+  )
+
+/** As `Layer.launch`, and the log says that it was told to stop, whatever runs, and at the end that nothing is open. */
+const launched = <A, E>(program: Layer.Layer<A, E>): Effect.Effect<never, E> =>
+  Layer.build(program).pipe(
+    Effect.andThen(Effect.never),
+    whenTold("told to stop"),
+    Effect.scoped,
+    whenTold("stopped")
+  )
+
 /** Runs for ever, until it is told to stop. */
 export const run = <A, E>(program: Layer.Layer<A, E>): void =>
   start(
@@ -92,7 +107,7 @@ export const run = <A, E>(program: Layer.Layer<A, E>): void =>
       // Nothing else may hold the process up while it waits for its first connection.
       yield* Effect.forkChild(Effect.forever(Effect.sleep("1 hour")))
       yield* Strangers.say
-      return yield* Layer.launch(program)
+      return yield* launched(program)
     }).pipe(Effect.provide(Logging.layer(process.stdout))),
     { endless: true }
   )

@@ -13,6 +13,9 @@ const whenUp = (name: NodeJS.Signals, text: string): Cli.Options["signal"] => ({
   when: (out) => out.includes(text)
 })
 
+/** What is said of the stop. */
+const stopOf = (out: string) => Array.from(out.matchAll(/"message":"(told to stop|stop[^"]*)"/g), ([, said]) => said)
+
 it.live("server and worker run in the process of the command, and end as they do", () =>
   Effect.gen(function*() {
     const { url } = yield* freshDatabase
@@ -23,8 +26,11 @@ it.live("server and worker run in the process of the command, and end as they do
       signal: whenUp("SIGTERM", "server is up")
     })
     assert.strictEqual(server.code, 0, server.err)
+    // Idle, they say so too.
+    assert.deepStrictEqual(stopOf(server.out), ["told to stop", "stopped"])
     const worker = yield* Cli.run(["worker"], { env, signal: whenUp("SIGINT", "worker is up") })
     assert.strictEqual(worker.code, 0, worker.err)
+    assert.deepStrictEqual(stopOf(worker.out), ["told to stop", "stopped"])
     const wrong = yield* Cli.run(["worker"], { env: { ...env, DEADMAN_WORKER_THREADS: "-1" } })
     assert.strictEqual(wrong.code, 1)
     assert.include(wrong.err, "DEADMAN_WORKER_THREADS")

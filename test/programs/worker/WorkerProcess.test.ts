@@ -82,8 +82,15 @@ describe("a worker process", () => {
       yield* Processes.eventually("it runs", Effect.map(job(id), ({ state }) => state === "running"))
       yield* program.signal("SIGTERM")
       assert.strictEqual(yield* program.exit("6 seconds"), 0)
-      assert.include(program.output(), "stopping: 1 running job may take 500ms to finish")
-      assert.include(program.output(), "stopped: 1 job was handed back")
+      // Its last words may be read after its end.
+      yield* Processes.eventually("it has", Effect.sync(() => program.output().includes(`"message":"stopped"`)))
+      const said = program.output().matchAll(/"message":"(told to stop|stop[^"]*)"/g)
+      assert.deepStrictEqual(Array.from(said, ([, message]) => message), [
+        "told to stop",
+        "stopping: 1 running job may take 500ms to finish",
+        "stopped: 1 job was handed back",
+        "stopped"
+      ])
       const up = program.output().split("\n").find((line) => line.includes("worker is up")) ?? "{}"
       const { data_dir, pid, worker: name } = JSON.parse(up)
       assert.deepStrictEqual({ data_dir, pid }, { data_dir: null, pid: program.pid })
