@@ -104,9 +104,13 @@ it.layer(layer(), { excludeTestServices: true, timeout: "2 minutes" })("fault ca
           "200 millis"
         )
         yield* ended(held)
-        yield* clean(held, 2)
-        yield* clean(queued, 2)
-        assert.isTrue((yield* jobs(queued)).every(({ losses }) => losses <= 1))
+        // A worker that has measured quick calls claims ahead, and hands back after a second what the slow ones keep from
+        // starting: that is one delivery more for a few, and no loss.
+        yield* clean(held, 3)
+        yield* clean(queued, 3)
+        const all = yield* jobs([...held, ...queued])
+        assert.isTrue(all.every(({ losses }) => losses <= 1))
+        assert.isAtMost(all.filter(({ deliveries }) => deliveries === 3).length, 25)
         // 16 for each of the five.
         assert.isAtMost(connections, 80)
       }),
