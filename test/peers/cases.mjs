@@ -93,6 +93,6 @@ export const groupsOf = ({ idleSeconds, only, rounds, seconds, size, without }) 
       scale
     ),
     pickUp("scale", "Scale profile: pick-up at 50/s", each("default", () => paced(50), scaleProfile), scale),
-    group("idle", "Idle", "idle", each("default", () => [`seconds=${idleSeconds}`], forNode))
+    group("idle", "Idle", "idle", each("default", () => [`seconds=${idleSeconds}`], forNode), { ratios: ["CPU ms/s"] })
   ].filter(({ suite }) => only.includes(suite))
 }

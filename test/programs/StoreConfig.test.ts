@@ -140,6 +140,8 @@ const wrong: ReadonlyArray<readonly [said: RegExp, address: string]> = [
   [/must look like postgres:.*%23 for #/, `postgres://me@host/name?password=${secret}#b&sslmode=verify-full`],
   [/must look like postgres:/, `postgres://me@host/name?password=${secret}#`],
   [/must look like postgres:/, `postgres://me:${secret}@host/name#&sslmode=verify-full`],
+  [/must look like postgres:.*%2F for \//, `postgres://me:12/${secret}@host/name`],
+  [/must look like postgres:/, `postgres://me:p@${secret}/word@host/name`],
   [/must look like postgres:/, `postgres://me:${secret}@/name`],
   [/names several hosts: give one/, `postgres://me:${secret}@a:5432,b:5432/name`],
   [/names several hosts: give one/, `postgres://me:${secret}@a,b/name`],

@@ -36,7 +36,7 @@ export interface Address {
 }
 
 const shape = "must look like postgres://user:password@host:5432/name, with what is special in the password escaped " +
-  "(%40 for @, %23 for #, %3F for ?, %26 for &)"
+  "(%40 for @, %2F for /, %23 for #, %3F for ?, %26 for &)"
 
 const heeded = new Set([
   "host",
@@ -95,6 +95,10 @@ export const parse = (text: string): Result.Result<Address, string> => {
   try {
     url = new URL(withHost(text))
   } catch {
+    return Result.fail(shape)
+  }
+  // A password with a bare / or @: what is taken for the host, the port or the name is a piece of it.
+  if (url.pathname.includes("@")) {
     return Result.fail(shape)
   }
   if ([url.username, url.password, url.pathname, url.hostname].some((part) => decoded(part) === null)) {
@@ -272,18 +276,14 @@ export const isSilent = (code: string | null, message: string): boolean =>
   code === null ? /timed out|closed/.test(message) : !isSqlState(code) && /^E(?!RR_)[A-Z_]+$/.test(code)
 
 /**
- * Where that is, for people: host and port, or a socket, and nothing of the login. `null` where it cannot be told for
- * certain: in a password with a bare / the host would be the user, and the port a piece of it.
+ * Where that is, for people: host and port, or a socket, and nothing of the login. `null` where the address says none.
  */
 export const placeOf = (url: Redacted.Redacted): string | null => {
   const parsed = parse(Redacted.value(url))
   if (Result.isFailure(parsed)) {
     return null
   }
-  const { hostname, pathname, port, searchParams } = new URL(parsed.success.url)
-  if (pathname.includes("@")) {
-    return null
-  }
+  const { hostname, port, searchParams } = new URL(parsed.success.url)
   const host = searchParams.get("host") ?? decodeURIComponent(hostname)
   const at = searchParams.get("port") ?? (port === "" ? "5432" : port)
   return host.startsWith("/")

@@ -28,12 +28,13 @@ export const run = Effect.fnUntraced(function*(options: {
   while (true) {
     const stamp = options.stamp()
     if (stamp !== said || now() - saidMs >= sayEveryMs - lookEveryMs / 2) {
+      const startedMs = now()
       const session = yield* options.session
       yield* within(sessions.report(session), "report").pipe(
         Effect.andThen(outage.worked),
         Effect.andThen(Effect.sync(() => {
           said = stamp
-          saidMs = now()
+          saidMs = startedMs
         })),
         Effect.catchCause((cause) => outage.failed(now(), cause))
       )

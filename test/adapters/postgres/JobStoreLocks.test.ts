@@ -307,6 +307,19 @@ it.layer(Layer.provideMerge(storeLayer, Postgres.layer), { excludeTestServices: 
             leases.map((lease) => [slow.includes(lease) ? "Locked" : "Reclaimed", lease])
           )
         }
+        // Nor those of the statements behind theirs.
+        const twenty = yield* Effect.forEach(Array.from({ length: 20 }), () => running(1))
+        yield* Rows.query(
+          `CREATE TRIGGER all_too_long BEFORE UPDATE ON deadman.job FOR EACH ROW
+           WHEN (OLD.lease IN (${twenty.map(({ lease }) => `'${lease}'`).join()})) EXECUTE FUNCTION public.too_long()`
+        )
+        const { lease: behind } = yield* running(1)
+        const part = yield* store.reclaim(
+          yield* lapsedOf([...twenty.map(({ lease }) => lease), behind]),
+          counting
+        )
+        assert.deepStrictEqual(part.map(({ _tag }) => _tag), [...twenty.map(() => "Locked"), "Reclaimed"])
+        yield* Rows.query(`DROP TRIGGER all_too_long ON deadman.job`)
         const alone = yield* lapsedOf(slow)
         assert.strictEqual((yield* Effect.flip(store.reclaim(alone, counting))).operation, "reclaim")
         yield* Rows.query(`DROP TRIGGER too_long ON deadman.job`)

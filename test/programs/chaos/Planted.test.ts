@@ -55,7 +55,7 @@ const built = (): string => {
     if (texts.has(name)) continue
     const text = readFileSync(`dist/${name}`, "utf8")
     texts.set(name, text)
-    open.push(...Array.from(text.matchAll(/from "\.\/([\w-]+\.js)"/g), ([, chunk]) => chunk!))
+    open.push(...Array.from(text.matchAll(/(?:from |import\()"\.\/([\w-]+\.js)"/g), ([, chunk]) => chunk!))
   }
   return [...texts.values()].join("\n")
 }

@@ -1,10 +1,13 @@
 /** Loaded with `--import`, as `plant.mjs?<fault>`: makes one fault of the product, in the built code as it is loaded. */
+import * as Effect from "effect/Effect"
 import { registerHooks } from "node:module"
 import { faults } from "./plants.mjs"
 
 const fault = new URL(import.meta.url).search.slice(1)
 const changes = faults[fault]
 if (changes === undefined) throw new Error(`there is no fault ${fault}`)
+
+globalThis.planted = Effect
 
 registerHooks({
   load: (url, context, next) => {

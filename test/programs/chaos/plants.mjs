@@ -1,7 +1,7 @@
 /**
  * Faults of the product, for the judge of the chaos runs: what stands in the built code, and what is planted instead.
  *
- * The product has no switch for any of this.
+ * The product has no switch for any of this. `planted` is Effect: the build has names of its own for its modules.
  */
 export const faults = {
   // The claim of a settlement is not looked at: whoever comes last has done it.
@@ -13,15 +13,15 @@ export const faults = {
   reaper: [
     ["l.token = x.token::bigint", "x.token IS NOT NULL"],
     [
-      "const look = yield* store.look.pipe(",
-      `const look = yield* Effect.suspend(() => {
+      "tapError(store.look, () => worry)",
+      `tapError(planted.suspend(() => {
         const old = globalThis.plantedLook
         return old !== undefined && performance.now() - old.atMs < 6_000
-          ? Effect.succeed(old.value)
-          : Effect.tap(store.look, (value) => Effect.sync(() => {
+          ? planted.succeed(old.value)
+          : planted.tap(store.look, (value) => planted.sync(() => {
             globalThis.plantedLook = { value, atMs: performance.now() }
           }))
-      }).pipe(`
+      }), () => worry)`
     ]
   ],
   // The effect is neither guarded by its job nor fenced by its claim: each run that comes so far makes it.
@@ -39,7 +39,7 @@ export const faults = {
     `announce(() => first.map(({ job }) => ({
       id: job.id, type: job.type, queue: job.queue, ordered: false, createdAtMs: 1, runAtMs: 0
     })), false)
-    yield* Effect.sleep(5)
+    yield* planted.sleep(5)
     const done = yield* persist(first, atomic)`
   ]],
   // What was received counts as done.

@@ -100,6 +100,7 @@ export const make = (
     orUnavailable("look")
   )
 
+  /** Counts the calls. */
   let turn = 0
 
   type Lapsed = Parameters<Service["reclaim"]>[0]
@@ -145,22 +146,31 @@ export const make = (
     })
   })
 
+  /** What was taken is told, also if the rest must be asked for again; a failure where nothing was. */
+  const told = (lapsed: Lapsed, answers: ReadonlyArray<Reclaimed>, failure: DatabaseFailed | null) => {
+    if (failure !== null && !answers.some(({ _tag }) => _tag === "Reclaimed")) {
+      return Effect.fail(failure)
+    }
+    const byLease = new Map(answers.map((answer) => [answer.lease, answer]))
+    return Effect.succeed(lapsed.map(({ lease }): Reclaimed => byLease.get(lease) ?? { _tag: "Locked", lease }))
+  }
+
   /**
    * Each by itself, and another one first each time. What is wrong with one lease holds up no other: one that takes too
    * long is passed over like a locked one, unless no other can be taken either. Until the first of them has failed they
    * have more time: several that need it have it in turn, and the others do not wait for them all.
    */
   const takeEach = Effect.fnUntraced(function*(lapsed: Lapsed, how: How) {
-    const answers = new Map<LeaseId, Reclaimed>()
+    const answers: Array<Reclaimed> = []
     let failure: DatabaseFailed | null = null
-    const start = turn++ % lapsed.length
+    const start = turn % lapsed.length
     const inTurn = [...lapsed.slice(start), ...lapsed.slice(0, start)]
     for (const one of inTurn) {
       const answer: Result.Result<ReadonlyArray<Reclaimed>, DatabaseFailed> = yield* Effect.result(
         take([one], how, failure === null)
       )
       if (answer._tag === "Success") {
-        answer.success.forEach((taken) => answers.set(one.lease, taken))
+        answers.push(...answer.success)
         continue
       }
       if (answer.failure.kind === "locked") {
@@ -171,11 +181,7 @@ export const make = (
         break
       }
     }
-    if (failure !== null && !Array.from(answers.values()).some(({ _tag }) => _tag === "Reclaimed")) {
-      return yield* Effect.fail(failure)
-    }
-    // What was taken is told, also if the rest must be asked for again.
-    return lapsed.map(({ lease }): Reclaimed => answers.get(lease) ?? { _tag: "Locked", lease })
+    return yield* told(lapsed, answers, failure)
   })
 
   const takeApart = (lapsed: Lapsed, how: How) =>
@@ -184,20 +190,21 @@ export const make = (
     )
 
   const reclaim: Service["reclaim"] = Effect.fnUntraced(function*(lapsed, how) {
+    turn += 1
     const answers: Array<Reclaimed> = []
+    let failure: DatabaseFailed | null = null
     for (let from = 0; from < lapsed.length; from += reclaimMax) {
-      const part = takeApart(lapsed.slice(from, from + reclaimMax), how)
-      // What was taken is told, also if the rest must be asked for again.
-      answers.push(
-        ...(yield* from === 0 ?
-          part :
-          Effect.orElseSucceed(
-            part,
-            () => lapsed.slice(from, from + reclaimMax).map(({ lease }): Reclaimed => ({ _tag: "Locked", lease }))
-          ))
-      )
+      const part = yield* Effect.result(takeApart(lapsed.slice(from, from + reclaimMax), how))
+      if (part._tag === "Success") {
+        answers.push(...part.success)
+        continue
+      }
+      failure ??= part.failure
+      if (part.failure.code !== tooLong) {
+        break
+      }
     }
-    return answers
+    return yield* told(lapsed, answers, failure)
   }, orUnavailable("reclaim"))
 
   return { abandon, handBack, endLeases, verify, look, reclaim }
