@@ -5,7 +5,7 @@
  * told to them when it is over, since only then may they have missed something.
  *
  * A connection whose packets are dropped looks like one on which nothing
- * happens. So after ten silent seconds it is asked for an answer, and sooner
+ * happens. So after five to ten silent seconds it is asked for an answer, and sooner
  * when a notification of our own did not come back.
  */
 import { Clock, Effect, Exit, Layer, Metric, Queue, Random, Schema, Scope } from "effect"
@@ -25,7 +25,7 @@ export const deadChannel = "deadman_dead"
 export interface Options {
   /** Where in a tick this process looks around. */
   readonly phaseMs?: number
-  /** How long a silent connection is believed to be alive. */
+  /** How long a silent connection is believed to be alive, at most; at least half as long. */
   readonly pingEveryMs?: number
   /** How long its answer may take. */
   readonly pingWithinMs?: number
@@ -145,15 +145,19 @@ const make = Effect.fnUntraced(function*(options: Options) {
 
   // Ends in failure when the connection no longer answers.
   const watch = Effect.fnUntraced(function*({ ping }: Listening) {
+    /** When the notification of our own was sent that was last waited for. */
+    let echoMs = Number.NEGATIVE_INFINITY
     while (true) {
       const quietMs = (yield* nowMs) - heardMs
-      const sentMs = yield* Effect.raceFirst(
-        Effect.as(Effect.sleep(Math.max(1, ticks.within(pingEveryMs - quietMs))), null),
-        Effect.tap(Queue.take(echoes), () => Effect.sleep(echoWithinMs))
+      yield* Effect.raceFirst(
+        Effect.sleep(Math.max(1, ticks.within(pingEveryMs - quietMs))),
+        Effect.flatMap(Queue.take(echoes), (sentMs) => {
+          echoMs = sentMs
+          return Effect.sleep(echoWithinMs)
+        })
       )
       // A tick may come sooner than that; what is silent for half as long is asked there.
-      const suspect = sentMs === null ? (yield* nowMs) - heardMs >= pingEveryMs / 2 : heardMs < sentMs
-      if (suspect) {
+      if (heardMs < echoMs || (yield* nowMs) - heardMs >= pingEveryMs / 2) {
         yield* ping(pingWithinMs)
         heardMs = yield* nowMs
       }

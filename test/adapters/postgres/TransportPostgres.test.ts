@@ -1,5 +1,6 @@
 import { assert, it } from "@effect/vitest"
-import { Effect, Layer, Metric, Queue, Redacted } from "effect"
+import { Effect, Fiber, Layer, Metric, Queue, Redacted } from "effect"
+import { TestClock } from "effect/testing"
 import * as Database from "../../../src/adapters/postgres/Database.ts"
 import * as TransportPostgres from "../../../src/adapters/postgres/TransportPostgres.ts"
 import { JobType, queueDefault } from "../../../src/domain/Job.ts"
@@ -131,4 +132,31 @@ it.live("a notification of our own that does not come back makes it ask at once"
       // By nothing but the lost echo: a silent connection would be asked after ten minutes.
       assert.deepStrictEqual(yield* Queue.take(wakes), { _tag: "Resumed" } satisfies Wake)
     }).pipe(Effect.provideContext(transport))
+  }).pipe(Effect.scoped))
+
+it.effect("a notification of our own that does not come back is not forgotten where the silence is looked at meanwhile", () =>
+  Effect.gen(function*() {
+    let pings = 0
+    const silent = Database.Database.of({
+      query: () => Effect.succeed([]),
+      transaction: () => Effect.die("not asked for"),
+      listen: () =>
+        Effect.map(Queue.unbounded<Database.Notification>(), (notifications) => ({
+          notifications,
+          ping: () => Effect.sync(() => void pings++)
+        }))
+    })
+    // The first look at the silence comes after 2.4 s.
+    const built = yield* Layer.build(
+      Layer.provide(TransportPostgres.layerWith({ phaseMs: 2_400 }), Layer.succeed(Database.Database, silent))
+    )
+    yield* Effect.gen(function*() {
+      const transport = yield* Transport
+      const subscribed = yield* Effect.forkChild(transport.subscribe({ worker: true }))
+      yield* TestClock.adjust("2 seconds")
+      yield* Fiber.join(subscribed)
+      yield* transport.wake([{ _tag: "Ready" }])
+      yield* TestClock.adjust("1001 millis")
+      assert.strictEqual(pings, 1)
+    }).pipe(Effect.provideContext(built))
   }).pipe(Effect.scoped))
