@@ -380,6 +380,35 @@ it.effect("a deed that failed beside the looks is told by the rounds until one h
     assert.strictEqual((yield* lossOf(id))?.counted, false)
   })))
 
+it.effect("a deed that failed is told no longer than there is something to be taken", () =>
+  provided(Effect.gen(function*() {
+    let refuses = false
+    const store = yield* JobStore
+    const { round } = yield* Reaper.make.pipe(Effect.provideServiceEffect(JobStore, refusing(() => refuses)))
+    const { lease } = yield* Stage.claimed
+    refuses = true
+    yield* Stage.looking(round, watchMs + 600)
+    assert.isTrue(Exit.isFailure(yield* Effect.exit(round)))
+    // Another reaper has it done.
+    const { leases } = yield* store.look
+    yield* store.reclaim([{ lease, token: leases[0]!.token }], { counted: true, lossesMax: 3 })
+    assert.isTrue(Exit.isSuccess(yield* Effect.exit(round)))
+  })))
+
+it.effect("a look that was under way when a deed ended begins no second one for what that took", () =>
+  provided(Effect.gen(function*() {
+    const leases = new Set<string>()
+    const { asked, store } = yield* slow(leases, 350)
+    const late: JobStore["Service"] = { ...store, look: Effect.tap(store.look, () => Effect.sleep("200 millis")) }
+    const { round } = yield* Reaper.make.pipe(Effect.provideService(JobStore, late))
+    yield* Effect.forkChild(Effect.forever(Effect.andThen(round, Effect.sleep("50 millis"))))
+    const { id, lease } = yield* Stage.claimed
+    leases.add(lease)
+    yield* TestClock.adjust(watchMs + 2_000)
+    assert.strictEqual((yield* Stage.stateOf(id))?.state, "pending")
+    assert.deepStrictEqual(asked, [lease])
+  })))
+
 it.effect("trouble that comes between the look and the deed is trouble too", () =>
   provided(Effect.gen(function*() {
     const register = yield* LeaseRegister

@@ -78,6 +78,28 @@ describe("ClaimLoop", () => {
       assert.approximately(of(world, "claim").length - before, 20, 5)
     }))
 
+  it.effect("what was found by looking ends the calm for a while, and so does a wake for nothing", () =>
+    Effect.gen(function*() {
+      const world = yield* make()
+      yield* world.start({ noop: () => undefined })
+      const looksIn = Effect.fnUntraced(function*(ms: number) {
+        const before = of(world, "claim").length
+        yield* pass(ms)
+        return of(world, "claim").length - before
+      })
+      yield* pass(30_000)
+      assert.isAtMost(yield* looksIn(4_000), 1)
+      yield* world.transport.wake([{ _tag: "Ready" }])
+      assert.isAtLeast(yield* looksIn(4_000), 3)
+      yield* pass(30_000)
+      // Nobody is told.
+      const job = yield* Jobs.job({ type: JobType.make("noop") })
+      yield* world.store.submit([job], { atomic: false })
+      yield* pass(6_000)
+      assert.strictEqual((yield* world.job(job.id)).state, "completed")
+      assert.isAtLeast(yield* looksIn(4_000), 3)
+    }))
+
   it.effect("looking glances first, and who was woken asks for a few at once and goes on while it gets all of them", () =>
     Effect.gen(function*() {
       const world = yield* make()
