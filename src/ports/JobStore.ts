@@ -184,7 +184,7 @@ export type Reclaimed =
   /** The token has moved: it is alive. */
   | { readonly _tag: "Moved"; readonly lease: LeaseId }
   | { readonly _tag: "Gone"; readonly lease: LeaseId }
-  /** Somebody has one of its rows locked. Ask again. */
+  /** Somebody has one of its rows locked, or it took too long. Ask again. */
   | { readonly _tag: "Locked"; readonly lease: LeaseId }
 
 export type Cancelled =

@@ -97,7 +97,7 @@ export const parse = (text: string): Result.Result<Address, string> => {
   } catch {
     return Result.fail(shape)
   }
-  // A password with a bare / or @: what is taken for the host, the port or the name is a piece of it.
+  // A password with a bare /: what is taken for the host, the port and the name are pieces of it, and a @ is left in the name.
   if (url.pathname.includes("@")) {
     return Result.fail(shape)
   }
@@ -298,8 +298,7 @@ const hopeless = /^(28|3D|42|0A|08P01)/
 
 /**
  * Whether it answers and will not have us. One that hangs up before it has said anything may be a wrong port, and is advised
- * so, but is more often one that starts anew behind a proxy. A certificate that is not valid yet
- * will be.
+ * so, but is more often one that starts anew behind a proxy. A certificate that is not valid yet will be.
  */
 export const isRefusal = (code: string | null, message: string): boolean => {
   if (code !== null && isSqlState(code)) {
