@@ -1,7 +1,7 @@
 /** Real processes that share an embedded Postgres, to be stopped and killed, and a look at what they leave behind. */
 import { PgClient } from "@effect/sql-pg"
 import { Deferred, Effect, Predicate, Redacted, Schedule, Schema, type Scope } from "effect"
-import { SqlClient } from "effect/sql"
+import { SqlClient, type SqlError } from "effect/sql"
 import { spawn, spawnSync } from "node:child_process"
 import { chmodSync, mkdtempSync, readFileSync, rmSync, statSync } from "node:fs"
 import { tmpdir } from "node:os"
@@ -145,5 +145,21 @@ export const folder = (parent: string = tmpdir()): Effect.Effect<string, never, 
 
 export const query = (url: string, statement: string) =>
   Effect.flatMap(SqlClient.SqlClient, (sql) => sql.unsafe(statement)).pipe(
+    Effect.provide(PgClient.layer({ url: Redacted.make(url), maxConnections: 1 }))
+  )
+
+/** Runs `use` over one connection, which stays open. */
+export const connected = <A, E>(
+  url: string,
+  use: (query: (statement: string) => Effect.Effect<unknown, SqlError.SqlError>) => Effect.Effect<A, E>
+) =>
+  Effect.flatMap(
+    SqlClient.SqlClient,
+    (sql) =>
+      Effect.scoped(Effect.flatMap(sql.reserve, (connection) =>
+        use((statement) =>
+          connection.executeUnprepared(statement, [], undefined)
+        )))
+  ).pipe(
     Effect.provide(PgClient.layer({ url: Redacted.make(url), maxConnections: 1 }))
   )

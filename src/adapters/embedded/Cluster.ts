@@ -197,7 +197,7 @@ export const ensure = Effect.fn("Cluster.ensure")(function*(cluster: Cluster) {
   }
 })
 
-export const password = (cluster: Cluster): Effect.Effect<string, EmbeddedPostgresFailed> =>
+export const password = (cluster: Pick<Cluster, "dataDir">): Effect.Effect<string, EmbeddedPostgresFailed> =>
   attempt(
     `read the password in ${join(cluster.dataDir, "postgres", "password")}`,
     () => readFileSync(join(cluster.dataDir, "postgres", "password"), "utf8").trim()

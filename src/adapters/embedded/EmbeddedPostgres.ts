@@ -2,9 +2,9 @@
  * A real Postgres in a data folder, shared by every process started with that folder, kept between runs.
  *
  * Having it is being a member. Whoever comes first starts the server; the others join; the last to leave stops it.
- * All three happen under one lock. The server outlives a killed member, and the next start takes it over; a killed
- * server is started again, by its members while there are any. Shutdown is the scope closing, upwards: the watch
- * ends, then the member leaves.
+ * All three happen under one lock. The server outlives a killed member: the next start takes it over, or, where none
+ * comes soon, the watcher stops it. A killed server is started again, by its members while there are any. Shutdown is
+ * the scope closing, upwards: the watch ends, then the member leaves.
  */
 import { Duration, Effect, Redacted, Schedule, type Scope } from "effect"
 import { statSync, writeFileSync } from "node:fs"
@@ -17,6 +17,7 @@ import * as FolderLock from "./FolderLock.ts"
 import * as Folders from "./Folders.ts"
 import * as Members from "./Members.ts"
 import * as Postmaster from "./Postmaster.ts"
+import * as Watcher from "./Watcher.ts"
 
 export { EmbeddedPostgresFailed }
 
@@ -28,6 +29,8 @@ export interface Options {
   readonly programs?: string | undefined
   /** Where copies of the programs go that cannot be run where they are, if not to the usual places. */
   readonly programsCache?: string | undefined
+  /** How long the server may go on without a user before it is stopped, if not for as long as usual. */
+  readonly linger?: Duration.Duration | undefined
 }
 
 export interface EmbeddedPostgres {
@@ -74,14 +77,15 @@ export const open = Effect.fn("EmbeddedPostgres.open")(function*(
 export const urlOf = (port: number, password: string): Redacted.Redacted =>
   Redacted.make(`postgres://${Cluster.role}:${password}@127.0.0.1:${port}/${Cluster.database}`)
 
-const leave = (cluster: Cluster.Cluster, member: Members.Member) =>
+const leave = (cluster: Cluster.Cluster, member: Members.Member, held: number | undefined) =>
   FolderLock.withLock(cluster.dataDir, member.identity)(Effect.gen(function*() {
     const others = yield* attempt("leave", () => Members.countOthers(cluster.dataDir, member))
     if (others === 0) yield* Postmaster.stop(cluster)
     // Still under the lock: whoever leaves next would count this one, and of two that leave at once none stop it.
     yield* attempt("leave", () => Members.strike(member))
+    if (others === 0) yield* Watcher.dismiss(cluster.dataDir, held)
   })).pipe(
-    // The folder may be gone by now; whatever is left running, the next start takes over.
+    // The folder may be gone by now; whatever is left running, the next start takes over, or the watcher stops it.
     Effect.catch((error) => Effect.logWarning(`Postgres may be left running: ${error.message}`))
   )
 
@@ -111,7 +115,8 @@ export const acquire = Effect.fn("EmbeddedPostgres.acquire")(function*(
   )
   const running = yield* FolderLock.withLock(cluster.dataDir, member.identity)(Effect.gen(function*() {
     yield* attempt(`use the folder ${cluster.dataDir}`, () => Members.countOthers(cluster.dataDir, member))
-    yield* Effect.addFinalizer(() => leave(cluster, member))
+    const held = yield* Effect.acquireRelease(Watcher.hold(cluster.dataDir, options.linger), Watcher.letGo)
+    yield* Effect.addFinalizer(() => leave(cluster, member, held))
     yield* Cluster.ensure(cluster)
     return yield* Postmaster.ensure(cluster)
   }))

@@ -53,11 +53,11 @@ export const unregister = (member: Member): void => {
 }
 
 /** How many members live, apart from `own`. Removes the files of the dead. */
-export const countOthers = (dataDir: string, own: Member): number => {
+export const countOthers = (dataDir: string, own: Pick<Member, "file"> | undefined): number => {
   let live = 0
   for (const name of readdirSync(folderOf(dataDir))) {
     const file = join(folderOf(dataDir), name)
-    if (file === own.file || !name.endsWith(".json")) continue
+    if (file === own?.file || !name.endsWith(".json")) continue
     let text: string
     try {
       text = readFileSync(file, "utf8")

@@ -51,21 +51,24 @@ const logLimit = 16 * 1024 * 1024
 /** Held by every process of the server, in whichever container it runs. */
 const signOf = (cluster: Cluster.Cluster) => join(cluster.dataDir, "server.alive")
 
-const pidFileOf = (cluster: Cluster.Cluster) => join(cluster.data, "postmaster.pid")
+/** What it takes to find the server of a folder. */
+type Place = Pick<Cluster.Cluster, "dataDir" | "data">
 
-const markOf = (cluster: Cluster.Cluster): string => {
+const pidFileOf = (cluster: Place) => join(cluster.data, "postmaster.pid")
+
+const markOf = (cluster: Place): string => {
   const { dev, ino } = statSync(cluster.data)
   return `cluster_name=deadman-${dev}-${ino}`
 }
 
-const isPostmaster = (cluster: Cluster.Cluster, pid: number): boolean => {
+const isPostmaster = (cluster: Place, pid: number): boolean => {
   if (ProcessIdentity.startOf(pid) === undefined) return false
   const args = ProcessIdentity.argumentsOf(pid)
   // Where it cannot be seen, it has to be taken for ours: two servers on one folder destroy the data.
   return args === undefined || args.includes(markOf(cluster))
 }
 
-const statusNow = (cluster: Cluster.Cluster): Status => {
+const statusNow = (cluster: Place): Status => {
   if (!existsSync(pidFileOf(cluster))) return { state: "none" }
   const lines = readFileSync(pidFileOf(cluster), "utf8").split("\n").map((line) => line.trim())
   const pid = Number(lines[0])
@@ -75,12 +78,12 @@ const statusNow = (cluster: Cluster.Cluster): Status => {
   return { state, pid, port }
 }
 
-const status = (cluster: Cluster.Cluster) =>
+const status = (cluster: Place) =>
   // Postgres may remove or rewrite the file between two looks at it.
   attempt(`read ${pidFileOf(cluster)}`, () => statusNow(cluster)).pipe(Effect.retry({ times: 2 }))
 
 /** The server that runs now, whoever started it. */
-export const running = (cluster: Cluster.Cluster): Effect.Effect<Option.Option<Running>, EmbeddedPostgresFailed> =>
+export const running = (cluster: Place): Effect.Effect<Option.Option<Running>, EmbeddedPostgresFailed> =>
   status(cluster).pipe(Effect.map((now) => now.state === "none" ? Option.none() : Option.some(now)))
 
 /** The other side of the port speaks Postgres: it answers a request for TLS with one letter. */
@@ -269,7 +272,7 @@ export const ensure = Effect.fn("Postmaster.ensure")(function*(
 })
 
 /** Waits for a server to end, for at most `limit`, and says whether it did. */
-export const gone = (cluster: Cluster.Cluster, pid: number, limit: Duration.Input) =>
+export const gone = (cluster: Place, pid: number, limit: Duration.Input) =>
   until(Effect.sync(() => !isPostmaster(cluster, pid)), pause, limit)
 
 export const signal = (pid: number, name: NodeJS.Signals): Effect.Effect<void> =>
@@ -281,16 +284,31 @@ export const signal = (pid: number, name: NodeJS.Signals): Effect.Effect<void> =
     }
   })
 
+/** Asks the server to end, its clients or not, and says whether it has. */
+const stopFast = Effect.fnUntraced(function*(cluster: Place, pid: number) {
+  yield* signal(pid, "SIGINT")
+  // A frozen server takes no signal but this one.
+  yield* signal(pid, "SIGCONT")
+  return yield* gone(cluster, pid, fastStopLimit)
+})
+
+/** Stops the server if it runs and nobody is connected to it; says whether none runs. */
+export const stopIdle = Effect.fn("Postmaster.stopIdle")(function*(
+  cluster: Place,
+  isIdle: (port: number) => Effect.Effect<boolean>
+): Effect.fn.Return<boolean, EmbeddedPostgresFailed> {
+  const now = yield* status(cluster)
+  if (now.state === "none") return true
+  return now.state === "ready" && (yield* isIdle(now.port)) && (yield* stopFast(cluster, now.pid))
+})
+
 /** Stops the server if it runs: without its clients' consent, then without a checkpoint, then without its own. */
 export const stop = Effect.fn("Postmaster.stop")(function*(
   cluster: Cluster.Cluster
 ): Effect.fn.Return<void, EmbeddedPostgresFailed> {
   const now = yield* status(cluster)
   if (now.state === "none") return
-  yield* signal(now.pid, "SIGINT")
-  // A frozen server takes no signal but this one.
-  yield* signal(now.pid, "SIGCONT")
-  if (yield* gone(cluster, now.pid, fastStopLimit)) return
+  if (yield* stopFast(cluster, now.pid)) return
   yield* Effect.logWarning(`Postgres (process ${now.pid}) does not stop; stopping it without a checkpoint`)
   yield* signal(now.pid, "SIGQUIT")
   if (yield* gone(cluster, now.pid, immediateStopLimit)) return

@@ -10,15 +10,18 @@ import { closeSync, constants, lstatSync, openSync } from "node:fs"
 import * as Account from "./Account.ts"
 import { codeOf } from "./EmbeddedPostgresFailed.ts"
 
-/** Gives the open pipe, or nothing where there are no named pipes: those who look then cannot tell. */
-export const hold = (path: string, dataDir: string): number | undefined => {
+/** Makes the pipe, and says whether it is there: not where there are no named pipes. */
+export const make = (path: string, dataDir: string): boolean => {
   if (lstatSync(path, { throwIfNoEntry: false }) === undefined) {
     const { status } = spawnSync("mkfifo", ["-m", "600", path], { timeout: 5_000, stdio: "ignore" })
     if (status === 0) Account.give(path, dataDir)
   }
-  if (lstatSync(path, { throwIfNoEntry: false })?.isFIFO() !== true) return undefined
-  return openSync(path, constants.O_RDONLY | constants.O_NONBLOCK)
+  return lstatSync(path, { throwIfNoEntry: false })?.isFIFO() === true
 }
+
+/** Gives the open pipe, or nothing where there are no named pipes: those who look then cannot tell. */
+export const hold = (path: string, dataDir: string): number | undefined =>
+  make(path, dataDir) ? openSync(path, constants.O_RDONLY | constants.O_NONBLOCK) : undefined
 
 export const look = (path: string): "held" | "free" | "unknown" => {
   if (lstatSync(path, { throwIfNoEntry: false })?.isFIFO() !== true) return "unknown"
