@@ -4,7 +4,7 @@
  * The first signal closes the program's scope, which is the shutdown; the second one exits at once. A start that fails
  * says why in one line on stderr.
  */
-import { Cause, Config, Effect, Exit, Layer } from "effect"
+import { Cause, Config, ConfigProvider, Effect, Exit, Layer } from "effect"
 import * as Logging from "./Logging.ts"
 import * as Strangers from "./Strangers.ts"
 
@@ -62,7 +62,10 @@ const start = <E>(
   program: Effect.Effect<unknown, E>,
   { endingOf = () => null, endless }: { readonly endless: boolean; readonly endingOf?: EndingOf | undefined }
 ): void => {
-  const fiber = Effect.runFork(program)
+  // The environment as it is now: Effect's own provider keeps what it found when it was asked first, and `deadman dev` has
+  // been asked for its port before it changes what the server is to find.
+  const asItIs = ConfigProvider.layer(ConfigProvider.fromEnv())
+  const fiber = Effect.runFork(Effect.provide(program, asItIs))
   let told: number | null = null
   let code = 0
   const onSignal = (signal: NodeJS.Signals) => {

@@ -1,7 +1,7 @@
 /** The programs under the one name: in this very process, with their own signals and exit codes. */
 import { assert, it } from "@effect/vitest"
 import { Effect, Redacted } from "effect"
-import { mkdtempSync, rmSync } from "node:fs"
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import * as Cli from "../../support/Cli.ts"
@@ -71,6 +71,24 @@ it.live(
       assert.include(ran.out, `deadman submit sleep 500 --wait --url http://127.0.0.1:${port}`)
       assert.include(ran.out, "DEADMAN_DATABASE_URL is set and left alone")
       assert.include(ran.out, "always-fails")
+      // The same where no flag says the port, and with handlers of one's own.
+      writeFileSync(join(folder, "mine.mjs"), "export const handlers = { mine: () => 1 }\n")
+      const byVariable = yield* Cli.run(
+        ["dev", "--data-dir", join(folder, "data"), "--handlers", join(folder, "mine.mjs")],
+        {
+          env: {
+            DEADMAN_DATABASE_URL: "postgres://nobody@127.0.0.1:1/none",
+            DEADMAN_PORT: String(port),
+            DEADMAN_LOG_FORMAT: "json"
+          },
+          signal: whenUp("SIGTERM", "server is up"),
+          killAfterMs: 30_000
+        }
+      )
+      assert.strictEqual(byVariable.code, 0, byVariable.err + byVariable.out)
+      assert.include(byVariable.out, "\"profile\":\"embedded\"")
+      assert.include(byVariable.out, "\"handlers\":[\"mine\",\"noop\"")
+      assert.include(byVariable.out, join(folder, "data"))
       const wrong = yield* Cli.run(["dev", "--port", "none"])
       assert.strictEqual(wrong.code, 2)
       assert.include(wrong.err, "port")
