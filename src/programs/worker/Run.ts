@@ -126,30 +126,29 @@ const told = (ending: () => Ending) => (): Ending => {
   }
 }
 
-const endingOfExit = (exit: Exit.Exit<unknown, unknown>): Ending => {
-  if (Exit.isSuccess(exit)) {
-    return endingOfValue(exit.value)
-  }
-  return Cause.hasInterruptsOnly(exit.cause)
+const endingOfCause = (cause: Cause.Cause<unknown>): Ending =>
+  Cause.hasInterruptsOnly(cause)
     ? failed({ name: "Interrupted", message: "The handler interrupted itself." })
-    : endingOfError(Cause.squash(exit.cause))
-}
+    : endingOfError(Cause.squash(cause))
 
 const isPromiseLike = (value: unknown): value is PromiseLike<unknown> =>
   typeof value === "object" && value !== null && typeof (value as { then?: unknown }).then === "function"
 
 export interface Starter {
   /**
-   * Calls the handler. `end` is called once, possibly before this returns. The
-   * answer interrupts a run that goes on, and is `null` if it has ended.
+   * Calls the handler. `end` is called once, possibly before this returns, and
+   * with what was thrown, if anything was. The answer interrupts a run that
+   * goes on, and is `null` if it has ended.
    */
   readonly start: (
     handler: Handler,
     claim: Claim,
     job: ClaimedJob,
-    end: (ending: () => Ending) => void
+    end: End
   ) => ((reason: string) => void) | null
 }
+
+type End = (ending: () => Ending, thrown?: unknown) => void
 
 export const starter = (
   worker: string,
@@ -163,13 +162,19 @@ export const starter = (
     effect: Effect.Effect<unknown, unknown>,
     job: ClaimedJob,
     run: RunContext,
-    end: (ending: () => Ending) => void
+    end: End
   ) => {
     const fiber: Fiber.Fiber<unknown, unknown> = runFork(
       Effect.annotateLogs(effect, { job: job.id, type: job.type, delivery: job.deliveries })
     )
     const over = fiber.pollUnsafe() !== undefined
-    fiber.addObserver((exit) => end(() => endingOfExit(exit)))
+    fiber.addObserver((exit) => {
+      if (Exit.isSuccess(exit)) {
+        end(() => endingOfValue(exit.value))
+      } else {
+        end(() => endingOfCause(exit.cause), Cause.squash(exit.cause))
+      }
+    })
     return over ? null : (reason: string) => {
       run.abort(reason)
       fiber.interruptUnsafe()
@@ -178,7 +183,7 @@ export const starter = (
 
   return {
     start: (handler, claim, job, ended) => {
-      const end = (ending: () => Ending) => ended(told(ending))
+      const end: End = (ending, thrown) => ended(told(ending), thrown)
       const run = new RunContext(claim, job.attempts + 1, notes, inPostgres)
       try {
         const value = handler({
@@ -201,14 +206,14 @@ export const starter = (
           // Through a promise of our own: a foreign `then` may call back twice, or throw.
           Promise.resolve(value).then(
             (settled) => end(() => endingOfValue(settled)),
-            (error: unknown) => end(() => endingOfError(error))
+            (error: unknown) => end(() => endingOfError(error), error)
           )
           return (reason) => run.abort(reason)
         }
         end(() => endingOfValue(value))
         return null
       } catch (error) {
-        end(() => endingOfError(error))
+        end(() => endingOfError(error), error)
         return null
       }
     }

@@ -8,6 +8,7 @@
 import { type Context, Duration, Effect, type Fiber } from "effect"
 import type { ClaimedJob } from "../../domain/Job.ts"
 import * as Meters from "../process/Meters.ts"
+import * as Failures from "./Failures.ts"
 import type { Handler } from "./HandlerApi.ts"
 import { type HeldJob, isHeld } from "./Leases.ts"
 import type { Notes } from "./Notes.ts"
@@ -24,6 +25,7 @@ export const graceMs = 1_000
 
 interface Active {
   readonly held: HeldJob
+  readonly job: ClaimedJob
   readonly startedMs: number
   readonly timeoutMs: number | null
   interrupt: ((reason: string) => void) | null
@@ -69,6 +71,7 @@ export const make = (options: {
 }): Runs => {
   const { context, forget, now, record } = options
   const starter = Run.starter(options.worker, context, options.notes)
+  const failures = Failures.make(context, now)
   const runFork = Effect.runForkWith(context)
   const actives = new Map<HeldJob, Active>()
   let runaways = 0
@@ -89,7 +92,15 @@ export const make = (options: {
       ? { _tag: "Released", started: true }
       : Run.timedOut(active.timeoutMs ?? 0)
 
-  const end = (active: Active, ending: () => Run.Ending) => {
+  /** Recorded first: what is said of it in the log must not hold it up. */
+  const finish = (active: Active, ending: Run.Ending, thrown?: unknown) => {
+    record(active.held, ending)
+    if (ending !== null) {
+      failures.tell(active.job, ending, thrown)
+    }
+  }
+
+  const end = (active: Active, ending: () => Run.Ending, thrown?: unknown) => {
     if (active.over) {
       return
     }
@@ -105,7 +116,7 @@ export const make = (options: {
       Meters.runMs.updateUnsafe(tookMs, context)
       // What an interrupted handler says is not heard: one that returns early on its signal has not done its work.
       const stop = active.stop ?? (active.timeoutMs !== null && tookMs >= active.timeoutMs ? "timeout" : null)
-      record(active.held, stop === null ? ending() : outcomeOfStop(active, stop))
+      finish(active, stop === null ? ending() : outcomeOfStop(active, stop), stop === null ? thrown : undefined)
     }
     if (!isHeld(active.held)) {
       options.onLeft(active.held)
@@ -119,7 +130,7 @@ export const make = (options: {
     }
     active.runaway = true
     runaways += 1
-    record(active.held, outcomeOfStop(active, active.stop ?? "release"))
+    finish(active, outcomeOfStop(active, active.stop ?? "release"))
     options.onRunaways(runaways, active.held)
   }
 
@@ -150,6 +161,7 @@ export const make = (options: {
       const { timeoutMs } = job
       const active: Active = {
         held,
+        job,
         startedMs: atMs,
         timeoutMs,
         interrupt: null,
@@ -159,7 +171,7 @@ export const make = (options: {
         over: false
       }
       actives.set(held, active)
-      active.interrupt = starter.start(handler, held.claim, job, (ending) => end(active, ending))
+      active.interrupt = starter.start(handler, held.claim, job, (ending, thrown) => end(active, ending, thrown))
       if (timeoutMs !== null && !active.over) {
         active.timer = after(timeoutMs, () => stop(held, "timeout", `the run did not end within its ${timeoutMs} ms`))
       }
