@@ -23,7 +23,50 @@ const partMin = 3
 /** Of so many letters one may be wrong. */
 const lettersPerSlip = 3
 
-/** The one that is near, if any is: a slip, another way of joining words, or a part that was left out. */
+/**
+ * What a thing is called in other queues, folded, and here: in BullMQ, pg-boss, graphile-worker, River, Oban, Temporal.
+ * Only names that mean the same, or that lead to where it is said.
+ */
+const elsewhere: Readonly<Record<string, string>> = {
+  args: "payload",
+  body: "payload",
+  data: "payload",
+  input: "payload",
+  cronpattern: "cron",
+  pattern: "cron",
+  spec: "cron",
+  eta: "run_at_ms",
+  scheduledat: "run_at_ms",
+  startafter: "run_at_ms",
+  deduplication: "unique",
+  singletonkey: "unique",
+  uniqueopts: "unique",
+  identifier: "type",
+  kind: "type",
+  name: "type",
+  task: "type",
+  jobid: "idempotency_key",
+  jobtype: "type",
+  maxretries: "max_attempts",
+  retries: "max_attempts",
+  retrylimit: "max_attempts",
+  tries: "max_attempts",
+  retrybackoff: "backoff",
+  retrydelay: "backoff",
+  expireinseconds: "timeout_ms",
+  queuename: "queue",
+  taskqueue: "queue",
+  removeoncomplete: "retain_ms",
+  retention: "retain_ms",
+  labels: "tags",
+  timezone: "zone",
+  tz: "zone"
+}
+
+/**
+ * The one that is near, if any is: a slip, another way of joining words, a part that was left out, or what another queue
+ * calls it.
+ */
 export const meant = (name: string, known: ReadonlyArray<string>): string | null => {
   const written = folded(name)
   if (name.length > lettersMax || written === "") {
@@ -41,5 +84,6 @@ export const meant = (name: string, known: ReadonlyArray<string>): string | null
       best = { name: other, away }
     }
   }
-  return best?.name ?? null
+  const called = Object.hasOwn(elsewhere, written) ? elsewhere[written] : undefined
+  return best?.name ?? known.find((other) => called !== undefined && folded(other) === folded(called)) ?? null
 }

@@ -29,6 +29,23 @@ describe("a name that is none of the known ones", () => {
     }
   )
 
+  it.each([
+    ["startAfter", "run_at_ms"],
+    ["scheduled_at", "run_at_ms"],
+    ["retryLimit", "max_attempts"],
+    ["name", "type"],
+    ["jobId", "idempotency_key"],
+    ["removeOnComplete", "retain_ms"],
+    ["TIMEZONE", "zone"]
+  ])("%s, as another queue has it, is taken for %s where there is one", (written, right) => {
+    assert.strictEqual(meant(written, [...known, "zone"]), right)
+    assert.isNull(meant(written, ["paused"]))
+  })
+
+  it("is taken for what is near before what another queue calls so", () => {
+    assert.strictEqual(meant("name", ["names", "type"]), "names")
+  })
+
   it("is taken for the nearest where several are near", () => {
     assert.strictEqual(meant("limits", ["limited", "limit", "limit_ms"]), "limit")
     assert.strictEqual(meant("run", ["run_at_ms", "runs"]), "runs")
