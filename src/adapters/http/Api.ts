@@ -4,7 +4,7 @@
  * The shapes of requests are written here for documents and clients; the bounds in them are those of the domain.
  * `SubmitBody.ts` decodes what is posted, by hand and strictly, since that is the hot path.
  */
-import { Schema } from "effect"
+import { Schema, SchemaTransformation } from "effect"
 import { HttpApi, HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
 import manifest from "../../../package.json" with { type: "json" }
 import { Backoff, defaults as backoffDefault } from "../../domain/Backoff.ts"
@@ -207,6 +207,12 @@ const IdempotencyHeader = Schema.Struct({
   })
 })
 
+/** A number in a query. What is said of it is said of the text: the document describes what is sent. */
+const numeral = (description: string) =>
+  Schema.String.annotate({ description }).pipe(
+    Schema.decodeTo(Schema.Number, SchemaTransformation.numberFromString)
+  )
+
 export class Jobs extends HttpApiGroup.make("jobs").add(
   HttpApiEndpoint.post("submit", "/", {
     headers: IdempotencyHeader,
@@ -237,10 +243,12 @@ export class Jobs extends HttpApiGroup.make("jobs").add(
       state: Schema.optionalKey(JobState),
       type: Schema.optionalKey(Schema.String),
       queue: Schema.optionalKey(Schema.String),
-      tag: Schema.optionalKey(Schema.String),
-      limit: Schema.optionalKey(Schema.NumberFromString),
-      offset: Schema.optionalKey(Schema.NumberFromString),
-      cursor: Schema.optionalKey(Schema.String),
+      tag: Schema.optionalKey(Schema.String).annotate({ description: "Those that have this tag, maybe among others" }),
+      limit: Schema.optionalKey(numeral(`${listLimitDefault} by default, ${listLimitMax} at most`)),
+      offset: Schema.optionalKey(numeral(`How many to pass over, ${listOffsetMax} at most: a cursor goes further`)),
+      cursor: Schema.optionalKey(Schema.String).annotate({
+        description: "The next_cursor of an earlier page"
+      }),
       id: Schema.optionalKey(Schema.String).annotate({
         description: `In place of all the others: up to ${listIdsMax} ids with commas between. Those that are not ` +
           "there are left out"

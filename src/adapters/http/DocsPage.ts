@@ -24,20 +24,53 @@ table{border-collapse:collapse}td,th{text-align:left;padding:.2rem 1rem .2rem 0;
 const escape = (text: string): string =>
   text.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;").replaceAll("\"", "&quot;")
 
+const refStart = "#/components/schemas/"
+const anchorOf = (name: string): string => `shape-${name}`
+const shapeLink = (name: string): string => `<a href="#${escape(anchorOf(name))}"><code>${escape(name)}</code></a>`
+
+/** A schema as JSON, in which each reference leads to its shape. */
+const schemaHtml = (schema: object): string =>
+  escape(JSON.stringify(schema, null, 2)).replaceAll(
+    /&quot;#\/components\/schemas\/(\w+)&quot;/g,
+    (_, name: string) => `&quot;${shapeLink(name)}&quot;`
+  )
+
+interface Said {
+  readonly $ref?: string
+  readonly description?: string
+  readonly enum?: ReadonlyArray<unknown>
+}
+
+const shapeOf = (schema: Said | undefined): string | null =>
+  schema?.$ref?.startsWith(refStart) === true ? schema.$ref.slice(refStart.length) : null
+
+const contentHtml = (what: string, type: string, schema: object): string => {
+  const shape = shapeOf(schema)
+  const name = `${what}, <code>${escape(type)}</code>`
+  return shape === null
+    ? `<details><summary>${name}</summary><pre>${schemaHtml(schema)}</pre></details>`
+    : `<p>${name}: ${shapeLink(shape)}</p>`
+}
+
+/** What is said of a parameter stands in its schema. */
+const parameterText = (description: string | undefined, schema: Said): string =>
+  [description ?? schema.description, schema.enum?.map(String).join(", ")].filter((part) => part !== undefined).join(
+    ": "
+  )
+
 const operationHtml = (method: string, path: string, operation: OpenApi.OpenAPISpecOperation): string => {
-  const parameters = operation.parameters.map(({ description, in: place, name, required }) =>
+  const parameters = operation.parameters.map(({ description, in: place, name, required, schema }) =>
     `<tr><td><code>${escape(name)}</code></td><td>${place}${required ? ", required" : ""}</td><td>${
-      escape(description ?? "")
+      escape(parameterText(description, schema))
     }</td></tr>`
   ).join("")
-  const body = operation.requestBody === undefined ? "" : Object.entries(operation.requestBody.content).map((
-    [type, media]
-  ) =>
-    `<details><summary>Body, <code>${escape(type)}</code></summary><pre>${
-      escape(JSON.stringify(media.schema ?? {}, null, 2))
-    }</pre></details>`
+  const body = Object.entries(operation.requestBody?.content ?? {}).map(([type, media]) =>
+    contentHtml("Body", type, media.schema ?? {})
   ).join("")
-  const statuses = Object.keys(operation.responses).map((status) => `<code>${status}</code>`).join(" ")
+  const statuses = Object.entries(operation.responses).map(([status, { content }]) => {
+    const shape = status.startsWith("2") ? shapeOf(content?.["application/json"]?.schema) : null
+    return `<code>${status}</code>${shape === null ? "" : ` ${shapeLink(shape)}`}`
+  }).join(" ")
   return `<h3><span class="method">${method.toUpperCase()}</span> <code>${escape(path)}</code></h3>
 <p><b>${escape(operation.summary ?? "")}.</b> ${escape(operation.description ?? "")}</p>
 ${parameters === "" ? "" : `<table>${parameters}</table>`}${body}<p>Answers: ${statuses}</p>`
@@ -53,9 +86,10 @@ const render = (): string => {
       return operation === undefined ? [] : [operationHtml(method, path, operation)]
     })
   )
-  const schemas = Object.entries(spec.components.schemas).map(([name, schema]) =>
-    `<details><summary><code>${escape(name)}</code></summary><pre>${
-      escape(JSON.stringify(schema, null, 2))
+  // The anchor lies within: a browser that is sent to it opens what is around it.
+  const schemas = Object.entries(spec.components.schemas).toSorted(([a], [b]) => a < b ? -1 : 1).map(([name, schema]) =>
+    `<details><summary><code>${escape(name)}</code></summary><pre id="${escape(anchorOf(name))}">${
+      schemaHtml(schema)
     }</pre></details>`
   )
   return `<!doctype html>
@@ -63,6 +97,7 @@ const render = (): string => {
 <title>Deadman: HTTP API</title><link rel="stylesheet" href="/docs/style.css"></head><body>
 <h1>Deadman: HTTP API</h1>
 <p>${escape(spec.info.description ?? "")} The machine-readable form is at <a href="/openapi.json">/openapi.json</a>.</p>
+<p>Where the server has a <code>DEADMAN_API_TOKEN</code>, each request carries it, but for <code>/health</code>: <code>Authorization: Bearer …</code></p>
 <pre>curl -s localhost:8080/jobs -H 'content-type: application/json' -d '{"type":"sleep","payload":500}'</pre>
 <h2>Routes</h2>${operations.join("\n")}
 <h2>Errors</h2>

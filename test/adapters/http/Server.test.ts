@@ -116,6 +116,23 @@ it.layer(Subject.layer(), { excludeTestServices: true })("HTTP server", (it) => 
       assert.deepStrictEqual(names.filter((name, at) => names.indexOf(name) !== at), [])
     }))
 
+  it.effect("the page leads from each operation to its shapes, and says what its parameters are", () =>
+    Effect.gen(function*() {
+      const { send } = yield* client
+      const { body } = yield* send("GET", "/docs")
+      const within = (pattern: RegExp) => Array.from<RegExpMatchArray>(body.matchAll(pattern)).map(([, text]) => text!)
+      const places = within(/ id="([^"]+)"/g)
+      const targets = within(/href="#([^"]+)"/g)
+      assert.include(targets, "shape-NewJob")
+      assert.deepStrictEqual(targets.filter((target) => !places.includes(target)), [])
+      const [, claims = ""] = body.split("<code>/workers/claims</code>")
+      assert.include(claims.slice(0, 600), "href=\"#shape-ClaimRequest\"")
+      assert.notMatch(body, /<pre>\{\s+&quot;\$ref&quot;: [^,]*\}<\/pre>/)
+      assert.include(body, "<td>pending, running, failed, completed, dead</td>")
+      assert.include(body, "50 by default, 500 at most")
+      assert.include(body, "up to 200 ids with commas between")
+    }))
+
   it.effect("who comes to / is sent to /docs", () =>
     Effect.gen(function*() {
       const { port } = yield* ServerAddress
