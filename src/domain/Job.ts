@@ -124,10 +124,12 @@ export const plainJob = (type: JobType, payload: string): Omit<NewJob, "id"> => 
 
 /** One failed run. */
 export interface JobError {
+  /** Which failure it was, from 1. */
   readonly attempt: number
   readonly epoch: number
   readonly worker: string
   readonly claimedAtMs: number
+  /** When it failed. */
   readonly atMs: number
   readonly name: string
   readonly message: string
@@ -161,26 +163,41 @@ export interface Job {
   /** The payload as a JSON value. */
   readonly payload: unknown
   readonly tags: ReadonlyArray<string>
+  /** Runs that ended in failure so far. Lost workers, deploys and `Job.again` do not count. */
   readonly attempts: number
+  /** The job is dead after so many of them. */
   readonly maxAttempts: number
   readonly backoff: Backoff
   readonly timeoutMs: number | null
   readonly startByMs: number | null
   readonly retainMs: number | null
   readonly unique: Unique | null
+  /** When it is due, or was. */
   readonly runAtMs: number
   readonly createdAtMs: number
+  /** When its newest run began. */
   readonly startedAtMs: number | null
+  /** When it was completed or dead. */
   readonly finishedAtMs: number | null
+  /** Who runs it, or ran it last. */
   readonly worker: string | null
+  /** The number of its newest claim. */
   readonly epoch: number
+  /** How often it was handed to a worker. */
   readonly deliveries: number
+  /** How often its worker went quiet. */
   readonly leaseLosses: number
+  /** Writes that were refused since the job was another worker's by then. */
   readonly staleWrites: number
+  /** Why it is dead. */
   readonly reason: DeadReason | null
+  /** What its handler returned, as a JSON value. */
   readonly result: unknown
+  /** The first three failures and the newest twelve. */
   readonly errors: ReadonlyArray<JobError>
+  /** How many between them are not kept. */
   readonly errorsOmitted: number
+  /** The first three and the newest twelve. */
   readonly events: ReadonlyArray<JobEvent>
   readonly eventsOmitted: number
   /** What a handler said last about how far it is; `null` if nothing. */

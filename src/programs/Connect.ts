@@ -186,7 +186,13 @@ const controls = (client: Http.Client["Service"], run: Run) => {
 /** Refused here, in the words of `Deadman.start`, rather than by the server. */
 const bodyOf = (entry: Contract.Entry) => Effect.tap(Bodies.ofJob(entry), (body) => Effect.fromResult(rules.read(body)))
 
-/** Runs nothing in the background, so there is nothing to close. Throws where the address is none. */
+/**
+ * A client of the server at `url`, with the calls and answers of `Deadman.start` and no database. It runs nothing in the
+ * background, so there is nothing to close. Throws where the address is none.
+ *
+ * Beside the errors of each call there are `ServerUnavailable` (whose `done` says whether it may have taken effect),
+ * `Unauthorized` and `UnexpectedAnswer`.
+ */
 export const connect = (options: Http.Options): Connected => {
   const given: unknown = options
   if (typeof given !== "object" || given === null) {
@@ -278,7 +284,7 @@ export const connect = (options: Http.Options): Connected => {
           byQueue: jobs.by_queue,
           oldestReadyMs: oldest_ready_ms,
           asOfMs: as_of_ms,
-          counters,
+          counters: Casing.camelFields(counters) as Contract.Stats["counters"],
           workers: workers.map(Casing.camelFields) as unknown as Contract.Stats["workers"]
         })),
         call

@@ -47,9 +47,15 @@ const isList = <R>(handlers: HandlersOf<R>): handlers is ReadonlyArray<TypedHand
 export interface Options<R = never>
   extends Given.StoreOptions, Given.WorkerOptions, Given.KeeperOptions, Given.LogOptions
 {
-  /** What this process runs. Without any it runs nothing and only submits. */
+  /**
+   * What this process runs: `[greet.handle(…)]`, or plain functions `(job, context) => …` by type. Without any it runs
+   * nothing and only submits.
+   */
   readonly handlers?: HandlersOf<R> | undefined
-  /** Whether this process does chores; `true` if nothing is said. */
+  /**
+   * Whether this process does the chores: it takes back what dead workers held, makes due what waits, fires schedules,
+   * prunes. `true` if nothing is said; some process has to.
+   */
   readonly keeper?: boolean | undefined
 }
 

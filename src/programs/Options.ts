@@ -24,6 +24,7 @@ export interface StoreOptions {
   readonly redisSslCa?: string | undefined
   /** PEM files with a client certificate and its key, for a Redis that asks for one. */
   readonly redisSslCert?: string | undefined
+  /** The key of `redisSslCert`, not encrypted. */
   readonly redisSslKey?: string | undefined
   /** `host:port`, with commas between: a Kafka that spreads the jobs; without it Postgres does it. */
   readonly kafkaBrokers?: string | undefined
@@ -35,27 +36,39 @@ export interface StoreOptions {
   readonly kafkaSslCa?: string | undefined
   /** PEM files with a client certificate and its key, for brokers that ask for one. */
   readonly kafkaSslCert?: string | undefined
+  /** The key of `kafkaSslCert`, not encrypted. */
   readonly kafkaSslKey?: string | undefined
+  /** How those brokers are logged in to, with `kafkaSaslUsername` and `kafkaSaslPassword`; `none` if nothing is said. */
   readonly kafkaSaslMechanism?: "plain" | "scram-sha-256" | "scram-sha-512" | "none" | undefined
   readonly kafkaSaslUsername?: string | undefined
+  /** In no log, error or answer. */
   readonly kafkaSaslPassword?: string | undefined
-  /** Connections for submits, claims and settles: 4 if nothing is said. */
+  /** Connections for submits, claims and settles, 1 to 100: 4 if nothing is said. */
   readonly storePool?: number | undefined
-  /** Connections for transactions that handlers take part in: 3 if nothing is said. */
+  /** Connections for transactions that handlers take part in, 1 to 100: 3 if nothing is said. */
   readonly handlerPool?: number | undefined
-  /** How long an idempotencyKey outlives its job's end: a day if nothing is said. */
+  /** How long, in milliseconds, an idempotencyKey outlives its job's end: a day if nothing is said. */
   readonly keyTtlMs?: number | undefined
 }
 
 /** How jobs are run. */
 export interface WorkerOptions {
-  /** Jobs run at once: 4 if nothing is said. */
+  /**
+   * Jobs run at once by this process, of all types together, 1 to 1,024: 4 if nothing is said. Many for handlers that
+   * wait, about one for handlers that compute. A queue's own limit is its `concurrency`.
+   */
   readonly slots?: number | undefined
   /** For people; a random suffix is added. */
   readonly workerName?: string | undefined
-  /** How long this process may be quiet before its jobs are another's: 5,000 if nothing is said. */
+  /**
+   * How long, in milliseconds, this process may be quiet before its jobs are another's, 500 to 3,600,000: 5,000 if
+   * nothing is said. It is no limit of a run: the lease is renewed while the process lives.
+   */
   readonly leaseMs?: number | undefined
-  /** How long running jobs may take to finish when the process is told to stop: 10,000 if nothing is said. */
+  /**
+   * How long, in milliseconds, running jobs may take to finish once the process is told to stop: 10,000 if nothing is
+   * said. Then they are interrupted and handed back, at no cost.
+   */
   readonly drainMs?: number | undefined
 }
 
@@ -63,15 +76,16 @@ export interface WorkerOptions {
 export interface KeeperOptions {
   /** A job that takes this many workers down is dead as a crash loop: 7 if nothing is said. */
   readonly maxLeaseLosses?: number | undefined
-  /** How long completed jobs are kept: 7 days if nothing is said. */
+  /** How long, in milliseconds, completed jobs are kept, a minute at least: 7 days if nothing is said. */
   readonly retainCompletedMs?: number | undefined
-  /** How long dead jobs are kept: 30 days if nothing is said. */
+  /** How long, in milliseconds, dead jobs are kept, a minute at least: 30 days if nothing is said. */
   readonly retainDeadMs?: number | undefined
 }
 
 export interface LogOptions {
-  /** From `debug` to `none`. */
+  /** From `debug` to `none`. `warn` if nothing is said (the shipped programs: `info`). To stderr. */
   readonly logLevel?: "debug" | "info" | "warn" | "error" | "none" | undefined
+  /** Lines for people, or one JSON document each; by whether stdout is a terminal if nothing is said. */
   readonly logFormat?: "pretty" | "json" | undefined
 }
 

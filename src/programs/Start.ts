@@ -98,7 +98,18 @@ const stopOnSignals = (stop: () => Promise<void>): () => void => {
 /**
  * Starts taking part, and resolves when everything is up: the database has its schema, and jobs are being claimed.
  *
- * Without options it is a Postgres of Deadman's own, in `.deadman`, shared by all processes of this folder.
+ * Without options it is a Postgres of Deadman's own, in `.deadman`, shared by all processes of this folder. With
+ * `handlers` it runs jobs, without any it only submits; it does the chores unless `keeper` is `false`. Nothing ends the
+ * process: call `stop()`, or say `stopOnSignals`.
+ *
+ * Rejects with `StartFailed`, whose message names the option to change. A database that is away is waited for, for two
+ * minutes.
+ *
+ * ```ts
+ * const deadman = await Deadman.start({ databaseUrl: "postgres://user@host:5432/name", handlers: [greeter], slots: 8 })
+ * const job = await deadman.submit(greet, { name: "Ada" })
+ * await deadman.stop()
+ * ```
  */
 export const start = (options: StartOptions = {}): Promise<Deadman> => {
   const given: unknown = options

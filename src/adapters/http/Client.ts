@@ -103,13 +103,15 @@ export class Client extends Context.Service<Client, {
 }>()("deadman/adapters/http/Client") {}
 
 export interface Options {
+  /** Of a server: `http://127.0.0.1:8080`. It is asked only with the first call. */
   readonly url: string
+  /** The `DEADMAN_API_TOKEN` of the server, where it has one. */
   readonly token?: string | Redacted.Redacted | undefined
-  /** The longest that a call may take, repeats included. */
+  /** The longest that a call may take, repeats included: 15,000 if nothing is said. */
   readonly deadlineMs?: number | undefined
-  /** The longest that one try of it may take. */
+  /** The longest that one try of it may take: 5,000 if nothing is said. */
   readonly tryMs?: number | undefined
-  /** How often a call that fails for now is tried. */
+  /** How often a call that fails for now is tried: 7 if nothing is said. */
   readonly tries?: number | undefined
 }
 

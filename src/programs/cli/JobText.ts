@@ -133,7 +133,7 @@ const story = (look: Table.Look, job: ShownJob): ReadonlyArray<string> => {
 }
 
 export const page = (look: Table.Look, job: ShownJob): string => {
-  const at = (ms: number | null) => Table.cell(ms === null ? null : Text.time(ms))
+  const at = (ms: number | null) => Table.cell(ms === null ? null : `${Text.time(ms)} UTC`)
   const ids = (name: string, id: string | null) => id === null ? [] : [[name, Table.cell(id)] as const]
   return [
     Table.fields(look, [

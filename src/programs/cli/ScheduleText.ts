@@ -41,6 +41,8 @@ export const table = (look: Table.Look, schedules: ReadonlyArray<ShownSchedule>)
 
 export const page = (look: Table.Look, schedule: ShownSchedule): string => {
   const { missed } = schedule
+  // No heading says whose clock it is, and `when` may be by another one.
+  const zoned = (ms: number | null) => Table.cell(ms === null ? null : `${Text.time(ms).slice(0, 19)} UTC`)
   return Table.fields(look, [
     ["schedule", Table.cell(schedule.name)],
     ["state", Table.cell(schedule.paused ? "paused" : "on", schedule.paused ? "bad" : "good")],
@@ -50,8 +52,8 @@ export const page = (look: Table.Look, schedule: ShownSchedule): string => {
     ["queue", Table.cell(schedule.queue)],
     ["missed", Table.cell(typeof missed === "string" ? missed : `the newest ${missed.all}`)],
     ["overlap", Table.cell(schedule.overlap)],
-    ["last", at(schedule.last_fire_ms)],
+    ["last", zoned(schedule.last_fire_ms)],
     ["last job", Table.cell(schedule.last_job)],
-    ...schedule.next_fires_ms.map((ms, n) => [n === 0 ? "next" : "", at(ms)] as const)
+    ...schedule.next_fires_ms.map((ms, n) => [n === 0 ? "next" : "", zoned(ms)] as const)
   ])
 }

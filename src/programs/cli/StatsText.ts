@@ -46,7 +46,9 @@ export const page = (look: Table.Look, stats: ShownStats): string => {
     Table.cell(worker.draining ? "draining" : "up", worker.draining ? "bad" : "good")
   ])
   const parts = [
-    `Deadman ${Text.clean(stats.version)}, profile ${Text.clean(stats.profile)}, as of ${Text.time(stats.as_of_ms)}`,
+    `Deadman ${Text.clean(stats.version)}, profile ${Text.clean(stats.profile)}, as of ${
+      Text.time(stats.as_of_ms)
+    } UTC`,
     Table.fields(look, [
       ...Object.entries(by_state).map(([state, n]) => [state, Table.cell(n)] as const),
       ["oldest ready", Table.cell(stats.oldest_ready_ms === null ? "none" : Text.length(stats.oldest_ready_ms))]

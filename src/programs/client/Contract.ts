@@ -121,11 +121,13 @@ export interface ScheduleEntry<Payload = any> extends
   readonly cron?: string | undefined
   /** The zone in which `cron` is read, such as Europe/Zurich; UTC if nothing is said. */
   readonly zone?: string | undefined
+  /** A tick at each multiple of so many milliseconds since the epoch, 1,000 (a second) to 86,400,000 (a day). */
   readonly everyMs?: number | undefined
   /** What becomes of ticks that nobody was there for; `latest` if nothing is said. */
   readonly missed?: NewSchedule["missed"] | undefined
   /** What a tick does while the job before it goes on; `allow` if nothing is said. */
   readonly overlap?: NewSchedule["overlap"] | undefined
+  /** Whether it fires nothing for now. Absent: as it is, so that a deploy starts nothing that was paused. */
   readonly paused?: boolean | undefined
 }
 
@@ -135,6 +137,7 @@ export interface RunOptions {
 }
 
 export interface PageOptions {
+  /** 1 to 500: 100 if nothing is said. */
   readonly limit?: number | undefined
   /** The `next` of an earlier page. */
   readonly after?: string | undefined
@@ -152,8 +155,9 @@ export interface QueuePage {
 
 /** What is not said stays as it is. */
 export interface QueueChange {
+  /** Whether its jobs wait. Submits go on as ever. */
   readonly paused?: boolean | undefined
-  /** Jobs of the queue that one process holds at once, at most; `null`: no limit. */
+  /** Jobs of the queue that one process holds at once, 1 to 10,000; `null`: no limit. Not of all processes together. */
   readonly concurrency?: QueueSettings["concurrency"] | undefined
   /** How long a job waits until it is worth one step of priority more; `strict`: a higher priority always goes first. */
   readonly stepMs?: number | "strict" | undefined
@@ -167,7 +171,7 @@ export interface Stats {
   readonly oldestReadyMs: number | null
   /** When this was read: over HTTP up to 5 s ago. */
   readonly asOfMs: number
-  /** Of all processes that there ever were. */
+  /** Sums over all processes that there ever were: `submitted`, `completed`, `failed`, `dead`, `leaseLosses` and others. */
   readonly counters: Readonly<Record<string, number>>
   /** The processes that report at present. */
   readonly workers: ReadonlyArray<Omit<ListedSession, "counters">>

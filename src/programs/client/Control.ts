@@ -8,6 +8,7 @@ import { Sessions, type SessionsUnavailable } from "../../ports/Sessions.ts"
 import { Submitter } from "../../ports/Submitter.ts"
 import { Transport } from "../../ports/Transport.ts"
 import * as Bodies from "./Bodies.ts"
+import * as Casing from "./Casing.ts"
 import type { PageOptions, QueueChange, QueuePage, RunOptions, ScheduleEntry, SchedulePage, Stats } from "./Contract.ts"
 import { ScheduleNotFound, type SubmitRefused, WrongState } from "./Contract.ts"
 import { Drafts } from "./Drafts.ts"
@@ -146,7 +147,11 @@ export const make = Effect.gen(function*() {
     const { pendingByType: _, ...counts } = yield* store.counts
     const counters = yield* sessions.totals
     const listed = yield* sessions.list(staleMs)
-    return { ...counts, counters, workers: listed.map(({ counters: _, ...worker }) => worker) }
+    return {
+      ...counts,
+      counters: Casing.camelFields(counters) as Stats["counters"],
+      workers: listed.map(({ counters: _, ...worker }) => worker)
+    }
   })
 
   return {

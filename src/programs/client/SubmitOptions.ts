@@ -36,17 +36,22 @@ export interface SubmitOptions {
   readonly maxAttempts?: number | undefined
   /** Absent: exponential, from a second to 15 minutes. Ten attempts are over after some four minutes then. */
   readonly backoff?: Backoff | undefined
-  /** An attempt that takes longer is interrupted, and has failed; absent: it may take as long as it likes. */
+  /** An attempt that takes longer is interrupted, and has failed, a week at most; absent: as long as it likes. */
   readonly timeoutMs?: number | undefined
   /** When the job is due: an instant, in milliseconds since the epoch by the database's clock; absent: now. */
   readonly runAtMs?: number | undefined
-  /** Not started by then, the job is dead as `expired`. */
+  /** An instant, as `runAtMs`: not started by then, the job is dead as `expired`. */
   readonly startByMs?: number | undefined
   /** How long the job is kept after its end; absent: as configured, 7 days if it completed and 30 if it is dead. */
   readonly retainMs?: number | undefined
+  /** To find jobs by: at most 32, of 1 to 64 printable ASCII characters. */
   readonly tags?: ReadonlyArray<string> | undefined
-  /** One key is one job: a submit that repeats it answers the job that is there. */
+  /**
+   * One key is one job: a submit that repeats it answers the job that is there, until a day (`keyTtlMs`) after
+   * its end. The same key with another request is refused. 1 to 255 printable ASCII characters without spaces.
+   */
   readonly idempotencyKey?: string | undefined
+  /** At most one job of this type with the same payload, while the other one has not ended; `{}` for the defaults. */
   readonly unique?: Unique | undefined
 }
 

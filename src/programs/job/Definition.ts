@@ -26,9 +26,9 @@ export interface Defaults {
   readonly maxAttempts?: number
   /** Absent: exponential, from a second to 15 minutes. Ten attempts are over after some four minutes then. */
   readonly backoff?: SubmitOptions.Backoff
-  /** Of one attempt; absent: it may take as long as it likes. */
+  /** Of one attempt, in milliseconds, a week at most; absent: it may take as long as it likes. */
   readonly timeoutMs?: number
-  /** How long a job is kept after its end. */
+  /** How long, in milliseconds, a job is kept after its end; absent: as configured, 7 days, and 30 if it is dead. */
   readonly retainMs?: number
 }
 
@@ -53,6 +53,7 @@ export class DefinitionInvalid extends Error {
 /** What a typed handler gets beside its payload. */
 export type JobContext = TypedHandler.JobContext
 
+/** A job type, as `Job.define` makes it: for who submits it, and with `handle` for who runs it. */
 export interface Definition<Type extends string, Payload, Value> {
   readonly _tag: "deadman/Definition"
   readonly type: Type
@@ -64,7 +65,10 @@ export interface Definition<Type extends string, Payload, Value> {
   readonly encodeResult: (value: Value) => Result.Result<unknown, JobValueRefused>
   /** The result of a job, for who submitted it. */
   readonly decodeResult: (json: unknown) => Result.Result<Value, JobValueRefused>
-  /** A handler: an Effect, a promise, or a plain value from a function of the payload. */
+  /**
+   * A handler: an Effect, a promise, or a plain value from a function of the payload. What it returns is the result.
+   * What it throws is a failed attempt; `Job.Rejected` is not tried again, `Job.again(ms)` runs it later at no cost.
+   */
   readonly handle: {
     <R = never>(
       run: (payload: Payload, context: JobContext) => Effect.Effect<Value | Again, unknown, R>
@@ -184,9 +188,20 @@ const check = (type: string, defaults: Defaults): void => {
   }
 }
 
+/**
+ * Defines a job type, once, in a module that those who submit it and those who run it import. Throws
+ * `DefinitionInvalid` where no job of it could ever be right.
+ *
+ * ```ts
+ * const greet = Job.define({ type: "greet", payload: Schema.Struct({ name: Schema.String }), maxAttempts: 5 })
+ * const greeter = greet.handle(async ({ name }) => `Hello, ${name}!`)
+ * ```
+ */
 export const define = <const Type extends string, Payload, Value = unknown>(
   options: Defaults & {
+    /** Its name, in the database and for everybody: 1 to 128 characters of `A-Z a-z 0-9 . _ : -`. */
     readonly type: Type
+    /** A submit that does not fit it is refused, and a job that does not is dead, `rejected`, before it runs. */
     readonly payload: Schema.ConstraintCodec<Payload, unknown>
     /** Absent: whatever a handler returns is kept as JSON, as far as it can be. */
     readonly result?: Schema.ConstraintCodec<Value, unknown>

@@ -343,7 +343,7 @@ it.layer(Server.layer, { excludeTestServices: true, timeout: "2 minutes" })("dea
       assert.match(ok(yield* deadman("schedules")).out, /^cli-s +on +0 3 1 1 \* +cli\.none/m)
       assert.isTrue(documentOf(ok(yield* deadman("schedules", "pause", "cli-s", "--json"))).paused)
       assert.isFalse(documentOf(ok(yield* deadman("schedules", "resume", "cli-s", "--json"))).paused)
-      assert.match(ok(yield* deadman("schedules", "get", "cli-s")).out, /^next +\d{4}-01-01 03:00:00$/m)
+      assert.match(ok(yield* deadman("schedules", "get", "cli-s")).out, /^next +\d{4}-01-01 03:00:00 UTC$/m)
       const run = documentOf(ok(yield* deadman("schedules", "run", "cli-s", "--key", "cli-s-1", "--json")))
       assert.strictEqual(run.type, "cli.none")
       assert.strictEqual(

@@ -153,6 +153,7 @@ const speaks = (deadman: Speaker) =>
       queues: queues.queues.map(({ name }) => name),
       noQueue,
       stats: Object.keys(stats).sort(),
+      snakes: Object.keys(stats.counters).filter((name) => name.includes("_")),
       badLists: badLists.map(({ _tag, field, message }) => [_tag, field, message]),
       badWait: [badWait.name, badWait.message]
     }
@@ -193,6 +194,7 @@ describe("Deadman.start and connect()", () => {
         ["SubmitRefused", "tipe"]
       ])
       assert.deepStrictEqual(here.badWait, ["TypeError", "timeoutMs must be a number of milliseconds"])
+      assert.deepStrictEqual(here.snakes, [])
       assert.deepStrictEqual(there, here)
       const keys = ["id", "type", "created"]
       assert.deepStrictEqual(here.created, [[[keys, true], [keys, true]], [[keys, false], [keys, true]]])
