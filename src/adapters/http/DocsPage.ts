@@ -17,7 +17,7 @@ body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding
 code,pre{font-family:ui-monospace,monospace;font-size:.9em}
 pre{padding:.75rem;overflow:auto;border:1px solid #8884;border-radius:.25rem}
 h2{margin-top:2.5rem;border-top:1px solid #8884;padding-top:1rem}
-.method{display:inline-block;min-width:4.5rem;font-weight:bold}
+.method{display:inline-block;min-width:5.5rem;font-weight:bold}
 table{border-collapse:collapse}td,th{text-align:left;padding:.2rem 1rem .2rem 0;vertical-align:top}
 `
 
