@@ -30,20 +30,20 @@ export const make = (): Awaited => {
 
   return {
     heard: (types, nowMs) => {
+      forget(nowMs)
       for (const type of types) {
         until.delete(type)
         if (until.size < typesMax) {
           until.set(type, nowMs + awaitedMs)
         }
       }
-      forget(nowMs)
     },
     some: (jobs, nowMs) => {
       if (until.size === 0) {
         return false
       }
       forget(nowMs)
-      return until.size >= typesMax || jobs.some(({ type }) => (until.get(type) ?? 0) > nowMs)
+      return until.size >= typesMax || jobs.some(({ type }) => until.has(type))
     }
   }
 }

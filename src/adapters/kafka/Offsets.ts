@@ -40,7 +40,7 @@ export const make = (): Offsets => {
   let entries: Array<Entry> = []
   let head = 0
   let size = 0
-  let known = new Map<number, Entry>()
+  const known = new Map<number, Entry>()
   /** Behind the last ended one of the run. */
   let position = 0
   let committedAt = 0
@@ -59,11 +59,10 @@ export const make = (): Offsets => {
   }
 
   const beginAt = (offset: number) => {
-    const before = known
-    known = new Map(entries.flatMap((entry) => entry.offset >= committedAt ? [[entry.offset, entry]] : []))
-    for (const [at, entry] of before) {
-      if (!known.has(at)) {
-        known.set(at, entry)
+    // What was about to come again is known still.
+    for (const entry of entries) {
+      if (entry.offset >= committedAt) {
+        known.set(entry.offset, entry)
       }
     }
     entries = []

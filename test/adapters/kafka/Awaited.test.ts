@@ -23,3 +23,20 @@ it("more types than are kept are all types, until they are over", () => {
   assert.isTrue(awaited.some([of("another")], awaitedMs - 1))
   assert.isFalse(awaited.some([of("another")], awaitedMs))
 })
+
+it("what is said again and again keeps nothing that is over", () => {
+  const awaited = Awaited.make()
+  const types = Array.from({ length: Awaited.typesMax }, (_, n) => JobType.make(`t${n}`))
+  awaited.heard(types, 0)
+  awaited.heard(types.slice(0, 1), 1_000)
+  assert.isFalse(awaited.some([of("another")], awaitedMs))
+  assert.isTrue(awaited.some([of("t0")], awaitedMs))
+})
+
+it("what is said when the others are over finds room", () => {
+  const awaited = Awaited.make()
+  awaited.heard(Array.from({ length: Awaited.typesMax }, (_, n) => JobType.make(`t${n}`)), 0)
+  awaited.heard([JobType.make("new")], awaitedMs)
+  assert.isTrue(awaited.some([of("new")], awaitedMs))
+  assert.isFalse(awaited.some([of("t0")], awaitedMs))
+})

@@ -42,4 +42,16 @@ describe("the mending of kafkajs", () => {
     assert.isNotNull(busy.throttleCheckTimeoutId)
     clearTimeout(busy.throttleCheckTimeoutId!)
   })
+
+  it("a consumer that starts again is the member that it was, and no other", () => {
+    const connect = Mend.patches[1]!.mend(function(this: object) {
+      return this
+    })
+    const group = (memberId: string | null, id: string | null) => ({ memberId, assigners: [{}, { member: { id } }] })
+    const joined = (memberId: string | null, id: string | null) => connect.call(group(memberId, id))
+    assert.include(joined(null, "before") as object, { memberId: "before" })
+    assert.include(joined("now", "before") as object, { memberId: "now" })
+    assert.include(joined(null, null) as object, { memberId: null })
+    assert.include(connect.call({ memberId: null, assigners: [{}] }) as object, { memberId: null })
+  })
 })

@@ -17,9 +17,9 @@ it("processes of versions before have no name in the group, and are nobody's nei
 })
 
 /** A Kafka with two installations in the group, which does not say so the first times that it is asked. */
-const crowded = (refusals: number) => {
+const crowded = (refusals: number, clients = ["deadman-0000000a", "deadman-0000000b"]) => {
   let asked = 0
-  const members = ["deadman-0000000a", "deadman-0000000b"].map((clientId) => ({ clientId }))
+  const members = clients.map((clientId) => ({ clientId }))
   const admin = {
     connect: () => Promise.resolve(),
     describeGroups: () => {
@@ -60,6 +60,9 @@ it.effect("a process whose database did not say who it is takes none of its own 
     assert.deepStrictEqual(warned(), [])
     yield* Effect.provide(Neighbours.say(kafka, namesOf("0000000a")), logger)
     assert.strictEqual(warned().length, 1)
+    const own = crowded(0, ["deadman-0000000a", "deadman-0000000a", "deadman"])
+    yield* Effect.provide(Neighbours.say(own.kafka, namesOf("0000000a")), logger)
+    assert.strictEqual(warned().length, 1, "processes of one installation are no neighbours")
   }))
 
 TestServers.describeWithKafka("two installations on one Kafka", () => {

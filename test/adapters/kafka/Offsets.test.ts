@@ -1,5 +1,6 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
+import type * as Bell from "../../../src/adapters/kafka/Bell.ts"
 import * as Inbox from "../../../src/adapters/kafka/Inbox.ts"
 import * as Message from "../../../src/adapters/kafka/Message.ts"
 import * as Offsets from "../../../src/adapters/kafka/Offsets.ts"
@@ -26,6 +27,8 @@ describe("Offsets", () => {
     entries[0]!.ended = true
     assert.strictEqual(offsets.committable(), 13)
     offsets.committed(13)
+    // Of two commits under way the older one may be answered last.
+    offsets.committed(12)
     assert.isNull(offsets.committable())
     entries[3]!.ended = true
     assert.strictEqual(offsets.committable(), 15)
@@ -42,6 +45,18 @@ describe("Offsets", () => {
     first[0]!.ended = true
     assert.strictEqual(offsets.committable(), 2)
     assert.isTrue(offsets.admit(4, ids[4]!).isNew)
+    assert.strictEqual(offsets.size(), 3, "what came again counts once")
+  })
+
+  it("what was about to come again when the group was joined once more is known then too", () => {
+    const offsets = Offsets.make()
+    const first = Array.from({ length: 3 }, (_, n) => offsets.admit(n, ids[n]!).entry)
+    first[2]!.ended = true
+    offsets.rejoin()
+    offsets.admit(0, ids[0]!)
+    offsets.rejoin()
+    const again = Array.from({ length: 3 }, (_, n) => offsets.admit(n, ids[n]!))
+    assert.deepStrictEqual(again, first.map((entry) => ({ entry, isNew: false })))
   })
 
   it("another topic under the same name has other messages at the same offsets", () => {
@@ -50,7 +65,9 @@ describe("Offsets", () => {
     offsets.admit(1, ids[1]!)
     const other = offsets.admit(0, ids[2]!)
     assert.isTrue(other.isNew)
-    other.entry.ended = true
+    const third = offsets.admit(0, ids[3]!)
+    assert.isTrue(third.isNew)
+    third.entry.ended = true
     assert.strictEqual(offsets.committable(), 1)
   })
 
@@ -62,6 +79,7 @@ describe("Offsets", () => {
     assert.isTrue(again.isNew)
     again.entry.ended = true
     assert.strictEqual(offsets.committable(), 4)
+    assert.isTrue(offsets.admit(100, ids[0]!).isNew, "what was committed is asked for again")
   })
 
   it("after a rebalance nothing is committed before it is seen where the group goes on", () => {
@@ -73,13 +91,14 @@ describe("Offsets", () => {
     assert.strictEqual(offsets.committable(), 8)
   })
 
-  it("stays small however many messages pass", () => {
+  it("stays small and right however many messages pass", () => {
     const offsets = Offsets.make()
     for (let n = 0; n < 100_000; n++) {
       offsets.admit(n, ids[0]!).entry.ended = true
+      if (offsets.size() !== 0 || offsets.committable() !== n + 1) {
+        assert.fail(`after ${n} of them ${offsets.size()} count, and ${offsets.committable()} may be committed`)
+      }
     }
-    assert.strictEqual(offsets.size(), 0)
-    assert.strictEqual(offsets.committable(), 100_000)
   })
 })
 
@@ -113,7 +132,47 @@ describe("Inbox", () => {
     inbox.assign([0])
     inbox.admit(0, messages(0, 4, (n) => ids[n % 2]!))
     assert.deepStrictEqual(settle(inbox), [ids[0]!, ids[1]!])
-    assert.deepStrictEqual(inbox.committable(), [{ partition: 0, offset: 4 }])
+    const commits = inbox.committable()
+    assert.deepStrictEqual(commits, [{ partition: 0, offset: 4 }])
+    inbox.committed(commits)
+    assert.deepStrictEqual(inbox.committable(), [])
+  })
+
+  it("gives out what it has fetched in order and once, however much that is", () => {
+    const inbox = Inbox.make()
+    inbox.assign([0])
+    const many = Array.from({ length: 2_500 }, Ids.jobId)
+    inbox.admit(0, messages(0, 2_500, (n) => many[n]!))
+    const taken: Array<JobId> = []
+    for (let n = 0; n < 25; n++) {
+      taken.push(...settle(inbox))
+    }
+    // What was taken is not given out again for a rebalance, and what was not is not lost by it.
+    inbox.assign([0])
+    for (let more = settle(inbox); more.length > 0; more = settle(inbox)) {
+      taken.push(...more)
+    }
+    assert.deepStrictEqual(taken, many)
+  })
+
+  it.live("is full while too many wait, and says where there is something and where there is room", () => {
+    const inbox = Inbox.make()
+    const rings = (bell: Bell.Bell) =>
+      Effect.raceFirst(Effect.as(bell.wait(60_000), true), Effect.as(Effect.sleep(1), false))
+    return Effect.gen(function*() {
+      inbox.assign([0])
+      assert.isTrue(yield* rings(inbox.room), "what waited before may be another's now")
+      const many = Array.from({ length: 500 }, Ids.jobId)
+      inbox.admit(0, messages(0, 499, (n) => many[n]!))
+      assert.isTrue(yield* rings(inbox.arrived), "something has arrived")
+      assert.isFalse(inbox.isFull())
+      inbox.admit(0, messages(499, 1, (n) => many[n]!))
+      assert.isTrue(inbox.isFull())
+      assert.isFalse(yield* rings(inbox.room))
+      inbox.take()
+      assert.isTrue(yield* rings(inbox.room), "some were taken")
+      assert.isFalse(inbox.isFull())
+    })
   })
 
   it("skips what cannot be read, and counts it once", () => {
@@ -226,5 +285,12 @@ describe("Inbox", () => {
     const many = Array.from({ length: Inbox.uncommittedMax }, (_, n) => ({ offset: String(n), value }))
     assert.strictEqual(inbox.admit(0, many).messages, Inbox.uncommittedMax / 10)
     assert.deepStrictEqual(inbox.full(), { pause: [0], resume: [] })
+    // Not at the first that has ended, or it would be paused and resumed with each.
+    for (let left = Inbox.uncommittedMax; left > Inbox.uncommittedMax / 2; left -= 50) {
+      assert.deepStrictEqual(inbox.full(), { pause: [], resume: [] })
+      settle(inbox)
+    }
+    settle(inbox)
+    assert.deepStrictEqual(inbox.full(), { pause: [], resume: [0] })
   })
 })
