@@ -207,16 +207,11 @@ const wordsOf = (cause: unknown): string | null => {
 
 /** `message`, and what lies below `error`: unless it is said already, as by errors that quote their cause. */
 const withCauses = (message: string, error: object): string => {
-  const above = new Set<unknown>([error])
   let said = message
   let at: unknown = error
   for (let depth = 0; depth < causesMax && typeof at === "object" && at !== null; depth++) {
     const from = at
     at = attempt((): unknown => Reflect.get(from, "cause"), null)
-    if (above.has(at)) {
-      break
-    }
-    above.add(at)
     const words = cut(wordsOf(at) ?? "", causeMax)
     if (said.length < messageMax && !said.includes(words)) {
       said = said === "" ? words : `${said}: ${words}`
@@ -236,8 +231,7 @@ const failureOf = (error: unknown): Failure => {
     return { name: nameDefault, message: String(error) }
   }
   if (Cause.isCause(error)) {
-    const squashed = Cause.squash(error)
-    return Cause.isCause(squashed) ? { name: nameDefault, message: "a cause of causes" } : failureOf(squashed)
+    return failureOf(Cause.squash(error))
   }
   const words = textOf(error, "message") ?? innerOf(error)
   const fields = words === null ? fieldsOf(error) : null

@@ -69,7 +69,7 @@ const elsewhere: Readonly<Record<string, string>> = {
  */
 export const meant = (name: string, known: ReadonlyArray<string>): string | null => {
   const written = folded(name)
-  if (name.length > lettersMax || written === "") {
+  if (name.length > lettersMax) {
     return null
   }
   const slips = Math.floor(written.length / lettersPerSlip)

@@ -46,10 +46,7 @@ export interface Look {
   }
 }
 
-type Source = "register" | "row"
-
 interface Watched {
-  readonly source: Source
   /** When the first look of this watch was answered: a renewal before that is not known to be older. */
   readonly sinceMs: number
   readonly rowToken: string
@@ -83,21 +80,21 @@ export const observe = (
   const register = look.register === "row" ? null : look.register
   const own = register !== null
   const registerIncarnation = register?.incarnation ?? null
-  // A register that answers again, or for the first time, may have forgotten renewals meanwhile.
+  // A register that answers again, or for the first time, may have forgotten renewals meanwhile; one that answers no
+  // more leaves the rows to be watched from here on.
   const rowsBroken = watch.rowIncarnation !== look.rowIncarnation
   const registerBroken = watch.registerIncarnation !== registerIncarnation
   const leases = new Map<LeaseId, Watched>()
   const lapsed: Array<Lapsed> = []
   for (const row of look.rows) {
-    const source: Source = own ? "register" : "row"
     const registerToken = register?.tokens.get(row.lease) ?? null
     const before = watch.leases.get(row.lease)
     // The gap is measured from answer to answer: a look that was long under way is no better than one that came late.
     const gap = watch.lastMs === null || look.atMs - watch.lastMs > gapMaxMs(row.leaseMs)
-    const begun: Watched = { source, sinceMs: look.atMs, rowToken: row.token, registerToken }
+    const begun: Watched = { sinceMs: look.atMs, rowToken: row.token, registerToken }
     if (
-      before === undefined || gap || rowsBroken || (own && registerBroken) || before.source !== source ||
-      before.rowToken !== row.token || before.registerToken !== registerToken
+      before === undefined || gap || rowsBroken || registerBroken || before.rowToken !== row.token ||
+      before.registerToken !== registerToken
     ) {
       leases.set(row.lease, begun)
       continue

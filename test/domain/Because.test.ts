@@ -6,6 +6,7 @@ describe("because", () => {
     [new Error("no\n answer"), "no answer"],
     [new TypeError(""), "TypeError"],
     [{ message: "a plain object" }, "a plain object"],
+    [{ name: "AbortError", message: "" }, "AbortError"],
     ["text", "text"],
     [undefined, "undefined"],
     [Object.create(null), "something that cannot be shown"],

@@ -145,6 +145,20 @@ describe("Cron", () => {
       "2026-11-01T06:30Z",
       "2026-11-01T07:30Z"
     ])
+    assert.deepStrictEqual(
+      nexts("*/30 * * * *", "America/New_York", "2026-11-01T04:40Z", 4),
+      ["2026-11-01T05:00Z", "2026-11-01T05:30Z", "2026-11-01T06:00Z", "2026-11-01T06:30Z"]
+    )
+    // At midnight, where the hour that comes twice is the last of its day.
+    assert.deepStrictEqual(
+      nexts("30 * * * *", "America/Santiago", "2026-04-05T01:40Z", 3),
+      ["2026-04-05T02:30Z", "2026-04-05T03:30Z", "2026-04-05T04:30Z"]
+    )
+    // All hours but one are not every hour.
+    assert.deepStrictEqual(
+      nexts("30 0-22 * * *", "America/New_York", "2026-11-01T04:40Z", 2),
+      ["2026-11-01T05:30Z", "2026-11-01T07:30Z"]
+    )
   })
 
   it("the first and the last moment of what is skipped or repeated is on the right side of the change", () => {
@@ -174,6 +188,33 @@ describe("Cron", () => {
     assert.strictEqual(Cron.next(monthly, at("2011-12-30T12:00Z")), at("2011-12-30T19:00Z"))
     assert.deepStrictEqual(Cron.newest(monthly, at("2011-12-30T12:00Z"), at("2011-12-31T09:00Z"), 5), [
       at("2011-12-30T19:00Z")
+    ])
+  })
+
+  it("what is skipped across midnight comes among the ticks of the next day", () => {
+    // In Pyongyang the 4 May 2018 ended at 23:30: its 23:45 was the 0:15 of the 5th.
+    const text = "10,45 0,23 * * *"
+    assert.deepStrictEqual(nexts(text, "Asia/Pyongyang", "2018-05-04T14:00Z", 4), [
+      "2018-05-04T14:40Z",
+      "2018-05-04T15:10Z",
+      "2018-05-04T15:15Z",
+      "2018-05-04T15:45Z"
+    ])
+    const parsed = cron(text, "Asia/Pyongyang")
+    for (const [limit, from] of [[1, "15:15Z"], [2, "15:10Z"]] as const) {
+      assert.strictEqual(
+        Cron.newest(parsed, at("2018-05-03T00:00Z"), at("2018-05-04T15:30Z"), limit)[0],
+        at(`2018-05-04T${from}`)
+      )
+    }
+  })
+
+  it("fires in the order of time, in whatever order minutes and hours are named", () => {
+    assert.deepStrictEqual(nexts("30,10 23,1 * * *", "UTC", "2026-01-01T00:00Z", 4), [
+      "2026-01-01T01:10Z",
+      "2026-01-01T01:30Z",
+      "2026-01-01T23:10Z",
+      "2026-01-01T23:30Z"
     ])
   })
 
@@ -222,6 +263,7 @@ describe("Cron", () => {
       ["* * * * * *", /five fields.*no seconds/],
       ["* * * *", /five fields/],
       ["@daily", /write 0 0 \* \* \*/],
+      ["@Weekly", /write 0 0 \* \* 0/],
       ["@reboot", /five fields/],
       ["", /five fields/],
       ["L * * * *", /minute "L"/],

@@ -47,6 +47,25 @@ describe("JobState", () => {
     })
   })
 
+  it("each step is from these states and to this one", () => {
+    assert.deepStrictEqual(
+      Object.fromEntries(stepNames.map((step) => [step, `${steps[step].from.join(" ")} > ${steps[step].to}`])),
+      {
+        claim: "pending failed > running",
+        complete: "running > completed",
+        fail: "running > failed",
+        die: "running > dead",
+        release: "running > pending",
+        again: "running > pending",
+        reclaim: "running > pending",
+        crash: "running > dead",
+        retry: "failed > pending",
+        cancel: "pending failed running > dead",
+        expire: "pending failed > dead"
+      }
+    )
+  })
+
   it.prop("any history of steps is a path of edges, and ends for good in a final state", [Schema.Array(StepName)], (
     [history]
   ) => {

@@ -166,6 +166,15 @@ describe("JsonText.check", () => {
     }
   })
 
+  it("a control character is refused where it is not escaped, and a key is called one", () => {
+    for (let code = 1; code < 32; code++) {
+      assert.strictEqual(kindOf(JSON.stringify("a").replace("a", String.fromCharCode(code))), "syntax", String(code))
+    }
+    assert.isNull(check("\" \u007f\""))
+    assert.match(check("{\"\\u0000\":1}")?.reason ?? "", /^has a key with the character/)
+    assert.match(check("[\"\\u0000\"]")?.reason ?? "", /^holds the character/)
+  })
+
   it("NUL is refused in strings and in keys, written out or escaped", () => {
     for (const text of ["\"\\u0000\"", "\"a\u0000b\"", "{\"\\u0000\":1}", "{\"a\u0000\":1}", "[[\"\\u0000\"]]"]) {
       assert.strictEqual(kindOf(text), "nul", JSON.stringify(text))
@@ -290,6 +299,8 @@ describe("JsonText.canonical", () => {
     ) {
       assert.strictEqual(canonicalOf(one), canonicalOf(two))
     }
+    // By their code units, which are in the same order in every process, whatever its language.
+    assert.strictEqual(canonicalOf("{\"b\":1,\"a\":2,\"ä\":3,\"B\":4}"), "{\"B\":4,\"a\":2,\"b\":1,\"ä\":3}")
   })
 
   it("what differs stays different", () => {

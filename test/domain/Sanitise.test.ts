@@ -140,6 +140,19 @@ describe("Sanitise.result", () => {
     assert.deepStrictEqual(read([() => 1, Symbol("x")]), ["[function]", "Symbol(x)"])
     assert.deepStrictEqual(result(JSON.parse("{\"__proto__\":{\"x\":1}}")), "{\"__proto__\":{\"x\":1}}")
     assert.deepStrictEqual(read(new Uint8Array(9)), "[9 bytes]")
+    // @effect-diagnostics-next-line globalDate:off
+    assert.isNull(read(new Date(Number.NaN)))
+    class Shown {
+      readonly a = 1
+      toJSON() {
+        return this
+      }
+    }
+    assert.deepStrictEqual(read([new Shown(), { toJSON: () => new Shown() }]), [{ a: 1 }, { a: 1 }])
+    // Cut in the middle of a pair.
+    for (const start of ["", "x"]) {
+      assert.isNull(check(result(start + "😀".repeat(40_000)) ?? ""))
+    }
   })
 
   it("one object in two places is no cycle", () => {
@@ -154,6 +167,19 @@ describe("Sanitise.result", () => {
     assert.deepStrictEqual(JSON.parse(result(["ééé"], 9) ?? ""), { too_large: true, bytes: 10, bytes_max: 9 })
     assert.strictEqual(result(["ééé"], 10), "[\"ééé\"]")
     assert.include(read(endless()), { too_large: true })
+    assert.deepStrictEqual(read(Array.from({ length: 60_000 }, () => 1)), { too_large: true, values_max: 50_000 })
+    assert.strictEqual(result("😀", 6), "\"😀\"")
+    assert.deepStrictEqual(JSON.parse(result("😀", 5) ?? ""), { too_large: true, bytes: 6, bytes_max: 5 })
+    // What reads itself again and again is not read to its end.
+    let reads = 0
+    const crowd = new Proxy([], {
+      get: (target, name) => {
+        reads += name === "length" ? 1 : 0
+        return name === "length" ? 10_000_000 : Reflect.get(target, name)
+      }
+    })
+    assert.include(read(crowd), { too_large: true })
+    assert.isBelow(reads, 60_000)
     // Together longer than a string may be in JavaScript.
     const long = "x".repeat(60_000)
     assert.deepStrictEqual(read(Array.from({ length: 10_000 }, () => long)), {
@@ -196,6 +222,10 @@ describe("Sanitise.failure", () => {
   it("looks into a cause, and names a tagged error by its tag", () => {
     assert.deepStrictEqual(failure(Cause.fail("expected")), { name: "Error", message: "expected" })
     assert.deepStrictEqual(failure(Cause.die(new TypeError("defect"))), { name: "TypeError", message: "defect" })
+    assert.deepStrictEqual(failure(Cause.fail(Cause.fail(new TypeError("below")))), {
+      name: "TypeError",
+      message: "below"
+    })
     const tagged = failure(new Tagged({ field: "what it says" }))
     assert.strictEqual(tagged.name, "Tagged")
     assert.include(tagged.message, "what it says")

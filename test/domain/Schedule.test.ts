@@ -21,6 +21,20 @@ describe("Schedule", () => {
     }
   })
 
+  it("half a minute is on time with both of its ends, however many ticks are in it, and no more is", () => {
+    const timing = { everyMs: 1_000 }
+    const { ticks } = fire({ timing, missed: "skip", nextFireMs: 1_000 }, 100_000)
+    assert.deepStrictEqual(ticks, Array.from({ length: 31 }, (_, n) => 70_000 + n * 1_000))
+  })
+
+  it("of a length of time only the ticks within it count", () => {
+    const { newest } = Result.getOrThrow(Schedule.ticker(every))
+    assert.deepStrictEqual(newest(5_000, 25_000, 10), [10_000, 20_000])
+    assert.deepStrictEqual(newest(10_000, 20_000, 10), [10_000, 20_000])
+    assert.deepStrictEqual(newest(0, 50_000, 2), [40_000, 50_000])
+    assert.deepStrictEqual(newest(11_000, 19_000, 10), [])
+  })
+
   it("of half an hour's missed ticks none, one, or the newest so many fire", () => {
     const now = 60 * minute + 45_000
     assert.deepStrictEqual(fire({ missed: "skip", nextFireMs: 30 * minute }, now).ticks, [])

@@ -49,6 +49,8 @@ describe("a name that is none of the known ones", () => {
   it("is taken for the nearest where several are near", () => {
     assert.strictEqual(meant("limits", ["limited", "limit", "limit_ms"]), "limit")
     assert.strictEqual(meant("run", ["run_at_ms", "runs"]), "runs")
+    assert.strictEqual(meant("run", ["run_at_ms"]), "run_at_ms")
+    assert.isNull(meant("a".repeat(41), ["a".repeat(42)]), "so long a name is no slip")
     assert.isNull(meant("type", []))
   })
 })
