@@ -52,6 +52,39 @@ TestServers.describeWithRedis("DelayedJobsRedis", () => {
           const due = yield* index.due(t0, 10)
           assert.lengthOf(due.ids, 1)
           assert.isTrue(due.wantsFill)
+          yield* index.filled(t0 + 1_000)
+          const marks = yield* server.call("ZRANGEBYSCORE", "deadman:due", "-inf", "0")
+          assert.lengthOf(marks as ReadonlyArray<string>, 1, "it was filled under this run, and no other")
+        }))
+
+      it.effect("whatever is done to it, it expires where nobody looks at it any more, and only then", () =>
+        Effect.gen(function*() {
+          const server = yield* Redis.Server
+          const index = yield* DelayedJobs
+          const schedule = index.schedule([{ id: Ids.jobId(), runAtMs: t0 }])
+          for (const act of [schedule, index.filled(t0), index.due(t0, 10)]) {
+            yield* server.flushAll
+            if (act !== schedule) {
+              yield* schedule
+              yield* server.call("PEXPIRE", "deadman:due", "60000")
+            }
+            yield* act
+            const leftMs = Number(yield* server.call("PTTL", "deadman:due"))
+            assert.isTrue(leftMs > 600_000 && leftMs <= 1_200_000, `it has ${leftMs} ms left`)
+          }
+        }))
+
+      it.effect("of many jobs none is missed, and none stays", () =>
+        Effect.gen(function*() {
+          const server = yield* Redis.Server
+          const index = yield* DelayedJobs
+          yield* server.flushAll
+          const jobs = Array.from({ length: 1_100 }, (_, n) => ({ id: Ids.jobId(), runAtMs: t0 + n }))
+          yield* index.schedule(jobs)
+          const ids = jobs.map(({ id }) => id)
+          assert.deepStrictEqual((yield* index.due(t0 + 1_100, 2_000)).ids, ids)
+          yield* index.forget(ids)
+          assert.deepStrictEqual((yield* index.due(t0 + 1_100, 2_000)).ids, [])
         }))
 
       it.effect("keeps the earliest of too many, in one key that expires", () =>

@@ -8,6 +8,22 @@ import * as Redis from "../../../src/adapters/redis/Redis.ts"
 import { eventually } from "../../support/Eventually.ts"
 import * as TestServers from "../../support/TestServers.ts"
 
+it.effect("a process that Redis does not answer asks again soon", () =>
+  Effect.gen(function*() {
+    let asked = 0
+    const away = Effect.suspend(() => {
+      asked += 1
+      return Effect.fail(new Redis.RedisFailed({ message: "away" }))
+    })
+    yield* Owner.watch(Effect.succeed("0000000a")).pipe(
+      Effect.provideService(Redis.Redis, { prefix: "", run: () => away, del: () => away, isUp: Effect.succeed(false) })
+    )
+    yield* TestClock.adjust("1 second")
+    assert.strictEqual(asked, 1)
+    yield* TestClock.adjust("10 seconds")
+    assert.strictEqual(asked, 2)
+  }).pipe(Effect.scoped))
+
 TestServers.describeWithRedis("two installations on one Redis", () => {
   const stage = Effect.gen(function*() {
     const url = Redacted.make(yield* TestServers.redisUrl)

@@ -99,7 +99,7 @@ TestServers.describeWithRedis("a register in Redis, under faults", () => {
         const lease = yield* held
         yield* server.freeze
         const first = yield* Effect.exit(look(lease))
-        assert.isTrue(Exit.isFailure(first) && /no answer within \d+ ms/.test(String(first.cause)))
+        assert.isTrue(Exit.isFailure(first) && /no answer within 400 ms/.test(String(first.cause)))
         yield* Effect.sleep("1200 millis")
         const calls = yield* Effect.forEach(Array.from({ length: 500 }), () => Effect.exit(renew(lease)), {
           concurrency: "unbounded"
@@ -251,9 +251,75 @@ TestServers.describeWithRedis("a register in Redis, under faults", () => {
         // Sent before the mark was made, and long under way.
         yield* hold(lease)
         assert.strictEqual(yield* renew(lease), "lost")
+        // The same mark, by whoever makes it once more: who was told of it was told of this one too.
+        assert.isTrue(yield* another(mark(lease, token)))
         // Told now: it has been to the record, and the record stands.
         yield* hold(lease)
         assert.strictEqual(yield* renew(lease), "held")
+      })
+    )
+
+    test(
+      "a flag outlives a mark, and lengthens nothing",
+      Effect.gen(function*() {
+        const server = yield* Redis.Server
+        const register = yield* LeaseRegister
+        const lease = yield* held
+        yield* register.flag([lease])
+        assert.isAtMost(Number(yield* server.call("PTTL", `deadman:lease:${lease}`)), 4 * leaseMs)
+        assert.isTrue(yield* mark(lease, (yield* look(lease)).tokens.get(lease)!))
+        // Whatever was under way when it was made comes in a minute, or never.
+        assert.isAbove(Number(yield* server.call("PTTL", `deadman:lease:${lease}`)), 50_000)
+        assert.strictEqual(yield* renew(lease), "lost")
+        yield* hold(lease)
+        assert.strictEqual(yield* renew(lease), "check")
+      })
+    )
+
+    test(
+      "each lease of a batch has its own length and its own mark",
+      Effect.gen(function*() {
+        const server = yield* Redis.Server
+        const register = yield* LeaseRegister
+        const leases = [1_000, 60_000, 5_000].map((leaseMs) => ({ lease: Ids.leaseId(), leaseMs }))
+        const isKept = Effect.forEach(
+          leases,
+          ({ lease, leaseMs }) =>
+            Effect.map(server.call("PTTL", `deadman:lease:${lease}`), (leftMs) => {
+              assert.isAtMost(Number(leftMs), 4 * leaseMs)
+              assert.isAbove(Number(leftMs), 2 * leaseMs)
+            })
+        )
+        yield* register.hold(leases)
+        yield* isKept
+        yield* register.renew(leases)
+        yield* isKept
+        const { tokens } = yield* register.look(leases.map(({ lease }) => lease))
+        for (const { lease } of leases.slice(1)) {
+          assert.isTrue(yield* mark(lease, tokens.get(lease)!))
+        }
+        assert.deepStrictEqual(yield* register.renew(leases), ["held", "lost", "lost"])
+        yield* register.hold(leases)
+        assert.deepStrictEqual(yield* register.renew(leases), ["held", "held", "held"])
+      })
+    )
+
+    test(
+      "of many leases each is answered for in its place",
+      Effect.gen(function*() {
+        const register = yield* LeaseRegister
+        const leases = Array.from({ length: 450 }, () => ({ lease: Ids.leaseId(), leaseMs }))
+        const flagged = [10, 250, 449]
+        yield* register.hold(leases.toSpliced(300, 1))
+        yield* register.flag(flagged.map((n) => leases[n]!.lease))
+        const { tokens } = yield* register.look(leases.map(({ lease }) => lease))
+        assert.deepStrictEqual(leases.flatMap(({ lease }, n) => tokens.has(lease) ? [] : [n]), [300])
+        assert.deepStrictEqual(
+          yield* register.renew(leases),
+          leases.map((_, n) => n === 300 ? "lost" : flagged.includes(n) ? "check" : "held")
+        )
+        yield* register.release(leases.map(({ lease }) => lease))
+        assert.strictEqual((yield* register.look(leases.map(({ lease }) => lease))).tokens.size, 0)
       })
     )
 
@@ -281,6 +347,7 @@ TestServers.describeWithRedis("a register in Redis, under faults", () => {
         assert.strictEqual(yield* renew(lease), "lost")
         assert.strictEqual((yield* look(lease)).tokens.size, 0)
         assert.isFalse(yield* mark(lease, null))
+        yield* (yield* LeaseRegister).flag([lease])
         yield* hold(lease)
         assert.strictEqual(yield* server.call("GET", `deadman:lease:${lease}`), "2 something else")
       })
