@@ -96,6 +96,8 @@ export const claimLaws: Laws = (it, pass) => {
       assert.deepStrictEqual(yield* take([{ queue: a, room: 0 }, { queue: c, room: 1 }]), ids(3, 5))
       assert.deepStrictEqual(yield* take([{ queue: a, room: 0 }, { queue: c, room: 0 }]), [])
       assert.deepStrictEqual(yield* take([{ queue: a, room: 9 }, { queue: c, room: 9 }]), ids(2, 6))
+      jobs.push(yield* Steps.submitted({ queue: a, type }), yield* Steps.submitted({ queue: c, type, priority: 1 }))
+      assert.deepStrictEqual(yield* take([{ queue: a, room: 9 }, { queue: c, room: 9 }], 1), ids(8))
     }))
 
   it.effect("4: claims side by side take no more of a queue than each has room for, and no job twice", () =>

@@ -7,6 +7,7 @@ import { assert, it } from "@effect/vitest"
 import { Effect, Layer } from "effect"
 import * as Database from "../../../src/adapters/postgres/Database.ts"
 import * as JobStorePostgres from "../../../src/adapters/postgres/JobStorePostgres.ts"
+import { Epoch } from "../../../src/domain/Claim.ts"
 import type { NewJob } from "../../../src/domain/Job.ts"
 import { JobStore } from "../../../src/ports/JobStore.ts"
 import {
@@ -131,6 +132,21 @@ it.layer(layer, { excludeTestServices: true })("JobStorePostgres: failover", (it
         [before.claims[0]!.id]
       )
       assert.deepStrictEqual(row, { stale: 3, events_total: 3 })
+    }))
+
+  it.effect("of several late outcomes of one job each is counted, and that of the newest claim is shown", () =>
+    Effect.gen(function*() {
+      const store = yield* JobStore
+      const { claims: [claim] } = yield* claimed(yield* submittedAll(1))
+      const [lease, other] = [yield* Jobs.freshLease, yield* Jobs.freshLease]
+      yield* store.settle([
+        settlement({ ...claim!, lease, epoch: Epoch.make(3) }, "die"),
+        settlement({ ...claim!, lease: other }, "complete")
+      ])
+      const [job] = yield* store.get([claim!.id])
+      assert.strictEqual(job?.staleWrites, 2)
+      const event = job?.events.find(({ kind }) => kind === "stale_write")
+      assert.include(event, { epoch: 3, outcome: "die", currentEpoch: 1 })
     }))
 
   it.effect("a submit that was forgotten is stored when it is sent again, with a route that was forgotten too", () =>

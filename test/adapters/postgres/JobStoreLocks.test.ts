@@ -3,6 +3,7 @@ import { assert, it } from "@effect/vitest"
 import { Effect, Fiber, Layer } from "effect"
 import * as Database from "../../../src/adapters/postgres/Database.ts"
 import * as JobStorePostgres from "../../../src/adapters/postgres/JobStorePostgres.ts"
+import * as ClaimSql from "../../../src/adapters/postgres/store/ClaimSql.ts"
 import type { LeaseId } from "../../../src/domain/Claim.ts"
 import type { NewJob } from "../../../src/domain/Job.ts"
 import { JobStore } from "../../../src/ports/JobStore.ts"
@@ -152,6 +153,29 @@ it.layer(Layer.provideMerge(storeLayer, Postgres.layer), { excludeTestServices: 
         ])
         assert.strictEqual(none?.["n"], 0)
         assert.deepStrictEqual((yield* submit(batch)).map(({ _tag }) => _tag), expected("Created"))
+      }))
+
+    it.effect("an outcome whose text Postgres refuses is written without it, and no other of its batch is", () =>
+      Effect.gen(function*() {
+        const store = yield* JobStore
+        const jobs = yield* submittedAll(5)
+        const asked = yield* request(jobs[0]!)
+        const claims = (yield* store.claim(asked)).map((job) => claimOf(asked.lease, job))
+        const results = ["1", "\"\\u0000\"", "2", "\"\\u0000\"", "3"]
+        assert.deepStrictEqual(
+          yield* store.settle(claims.map((claim, n) => settlement(claim, "complete", { result: results[n]! }))),
+          claims.map(() => written)
+        )
+        const found = yield* store.get(claims.map(({ id }) => id))
+        assert.deepStrictEqual(
+          claims.map(({ id }) => {
+            const job = found.find((one) => one.id === id)
+            return [job?.state, job?.result, job?.errors[0]?.name]
+          }),
+          results.map((result) =>
+            result.length > 1 ? ["completed", null, "Unstorable"] : ["completed", Number(result), undefined]
+          )
+        )
       }))
 
     it.effect("a flush that is sent twice at once stores its jobs once, and both are told the same", () =>
@@ -363,8 +387,10 @@ it.layer(Layer.provideMerge(storeLayer, Postgres.layer), { excludeTestServices: 
       Effect.gen(function*() {
         const store = yield* JobStore
         const { claims, lease } = yield* running(3)
-        const error = yield* during(lockJob, [claims[2]!.id], Effect.flip(store.abandon([lease])))
+        const other = yield* running(1)
+        const error = yield* during(lockJob, [claims[2]!.id], Effect.flip(store.abandon([lease, other.lease])))
         assert.strictEqual(error.operation, "abandon")
+        assert.deepStrictEqual((yield* store.recall(other.lease)).jobs, [], "it holds up no other")
         assert.strictEqual((yield* store.recall(lease)).jobs.length, 3)
         yield* store.abandon([lease])
         assert.deepStrictEqual((yield* store.recall(lease)).jobs, [])
@@ -384,13 +410,27 @@ it.layer(Layer.provideMerge(storeLayer, Postgres.layer), { excludeTestServices: 
         assert.deepStrictEqual(yield* store.settle([settlement(claims[0]!, "complete")]), [written])
       }))
 
+    it.effect("a claim by a name that a frozen process holds for a moment is tried again", () =>
+      Effect.gen(function*() {
+        const store = yield* JobStore
+        const jobs = yield* submittedAll(2)
+        const asked = { ...(yield* request(jobs[0]!)), limitsByName: true }
+        const claim = yield* during(
+          ClaimSql.nameLock,
+          [asked.worker],
+          // Longer than one try waits for a lock.
+          Effect.tap(Effect.forkChild(store.claim(asked), { startImmediately: true }), () => Effect.sleep("400 millis"))
+        )
+        assert.sameMembers([...idsOf(yield* Fiber.join(claim))], [...idsOf(jobs)])
+      }))
+
     it.effect("what somebody's open transaction holds is left for later by each chore, and holds up nothing else", () =>
       Effect.gen(function*() {
         const store = yield* JobStore
-        const soonMs = (yield* store.now) + 20
+        const laterMs = (yield* store.now) + 60_000
         const ready = yield* submittedAll(2)
-        const due = yield* submittedAll(4, { runAtMs: soonMs })
-        const late = yield* submittedAll(2, { startByMs: soonMs })
+        const due = yield* submittedAll(4, { runAtMs: laterMs })
+        const late = yield* submittedAll(2, { startByMs: laterMs })
         const unique = { fields: null, window_ms: 1, states: ["pending"], on_conflict: "skip" } as const
         const done = yield* Effect.forEach(["1", "2"], (payload) =>
           Effect.gen(function*() {
@@ -400,7 +440,11 @@ it.layer(Layer.provideMerge(storeLayer, Postgres.layer), { excludeTestServices: 
             yield* store.settle([settlement(claimOf(asked.lease, claimed!), "complete")])
             return job!
           }))
-        yield* eventually("they are due", Effect.map(store.now, (now) => now > soonMs))
+        // A minute later: one that waits is not made ready by its submit, however long that takes.
+        yield* Rows.query(
+          `UPDATE deadman.job SET wait_ms = wait_ms - 61000, expire_ms = expire_ms - 61000 WHERE id = ANY ($1::uuid[])`,
+          [Database.uuids(idsOf([...due, ...late]))]
+        )
         const statesOf = (jobs: ReadonlyArray<NewJob>) =>
           Effect.map(store.get(idsOf(jobs)), (found) => jobs.map(({ id }) => found.find((one) => one.id === id)?.state))
         const held = [ready[0]!, due[0]!, due[2]!, late[0]!, done[0]!]
