@@ -26,7 +26,13 @@ const stage = Effect.gen(function*() {
       // What can begin has begun.
       () => Effect.repeat(Effect.yieldNow, { times: 3 })
     )
-  return { ask, calls, open: Deferred.succeed(gate, undefined) }
+  /** The answer of one that is not let in: at once, and not when the call that is under way has ended. */
+  const refused = (...items: ReadonlyArray<number>) =>
+    Effect.flatMap(ask(...items), (fiber) => {
+      assert.isDefined(fiber.pollUnsafe(), "it is told at once")
+      return Effect.flip(Fiber.join(fiber))
+    })
+  return { ask, refused, calls, open: Deferred.succeed(gate, undefined) }
 })
 
 const asked: ReadonlyArray<
@@ -53,10 +59,10 @@ for (const [what, callers, calls] of asked) {
 
 it.effect("of those that wait there are so many, and who has gone makes room", () =>
   Effect.gen(function*() {
-    const { ask, calls, open } = yield* stage
+    const { ask, calls, open, refused } = yield* stage
     yield* ask(1)
     const waiting = yield* Effect.forEach([2, 3, 4, 5, 6, 7], (item) => ask(item))
-    assert.strictEqual(yield* Effect.flip(Fiber.join(yield* ask(8))), "full")
+    assert.strictEqual(yield* refused(8), "full")
     yield* Fiber.interrupt(waiting[0]!)
     const late = yield* ask(9)
     yield* open
@@ -66,9 +72,9 @@ it.effect("of those that wait there are so many, and who has gone makes room", (
 
 it.effect("what is held for all of them is bounded, and who brings more than that is served where there is no other", () =>
   Effect.gen(function*() {
-    const { ask, open } = yield* stage
+    const { ask, open, refused } = yield* stage
     const large = yield* ask(301)
-    assert.strictEqual(yield* Effect.flip(Fiber.join(yield* ask(1))), "full")
+    assert.strictEqual(yield* refused(1), "full")
     yield* open
     assert.deepStrictEqual(yield* Fiber.join(large), [-301])
     assert.deepStrictEqual(yield* Fiber.join(yield* ask(1)), [-1])
