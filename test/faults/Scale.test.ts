@@ -104,13 +104,22 @@ it.layer(layer(), { excludeTestServices: true, timeout: "2 minutes" })("fault ca
           "200 millis"
         )
         yield* ended(held)
-        // A worker that has measured quick calls claims ahead, and hands back after a second what the slow ones keep from
-        // starting: that is one delivery more for a few, and no loss.
+        // A worker claims ahead for slots that short jobs of its mix would leave soon, and hands back after a second what
+        // the long ones keep from starting: that is one delivery more for a few, and no loss.
         yield* clean(held, 3)
         yield* clean(queued, 3)
         const all = yield* jobs([...held, ...queued])
         assert.isTrue(all.every(({ losses }) => losses <= 1))
         assert.isAtMost(all.filter(({ deliveries }) => deliveries === 3).length, 25)
+        const handedBack = all.reduce((sum, { deliveries, losses }) => sum + deliveries - 1 - losses, 0)
+        yield* Processes.eventually(
+          `${handedBack} deliveries that were no loss are hand-backs, which their workers have counted`,
+          Effect.map(
+            rows<{ n: number }>(`SELECT sum((counters ->> 'released')::int)::int AS n FROM deadman.session`),
+            ([counted]) => counted?.n === handedBack
+          ),
+          "10 seconds"
+        )
         // 16 for each of the five.
         assert.isAtMost(connections, 80)
       }),

@@ -48,7 +48,10 @@ export const make = (slots: number): Measure => {
     // What runs now and has not ended says as much as what has ended: a queue that turns slow shows there first.
     const ran = ranMs()
     const meanMs = ran.length === 0 ? 0 : ran.reduce((sum, ms) => sum + ms, 0) / ran.length
-    return Math.floor(slots * aheadMs / Math.max(measuredMs, meanMs, 0.01))
+    const runMs = Math.max(measuredMs, meanMs, 0.01)
+    const some = Math.floor(slots * aheadMs / runMs)
+    // Long runs that began together end together: what was claimed for one of their slots would wait for all of a run.
+    return runMs <= aheadMs ? some : Math.min(some, ran.filter((ms) => ms >= runMs - aheadMs).length)
   }
 
   return {

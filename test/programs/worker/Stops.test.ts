@@ -204,6 +204,28 @@ describe("Slots", () => {
       }
     }))
 
+  it.effect("where long runs have begun together nothing is claimed for their slots until they are about to end", () =>
+    Effect.gen(function*() {
+      const world = yield* make()
+      const ids = yield* Effect.forEach(Array.from({ length: 300 }), () => world.submit("work"))
+      yield* world.start({ work: () => Effect.sleep(1_000) }, { slots: 25 })
+      let most = 0
+      // Looked at in the middle of each run, not where the runs end.
+      for (let round = 0; round < 5; round++) {
+        yield* pass(100, 10)
+        for (let passed = 0; passed < 600; passed += 50) {
+          most = Math.max(most, (yield* world.store.counts).byState.running)
+          yield* pass(50, 10)
+        }
+        yield* pass(300, 10)
+      }
+      assert.strictEqual(most, 25)
+      yield* pass(10_000)
+      for (const id of ids) {
+        assert.deepInclude(yield* world.job(id), { state: "completed", deliveries: 1 })
+      }
+    }))
+
   it.effect("however quick runs were, no more is claimed ahead than two claims bring", () =>
     Effect.gen(function*() {
       const world = yield* make()
