@@ -1,6 +1,6 @@
 import { assert, it } from "@effect/vitest"
 import { Effect, Metric } from "effect"
-import { connect } from "node:net"
+import { connect, type Socket } from "node:net"
 import * as MetricsServer from "../../../src/adapters/http/MetricsServer.ts"
 import { ServerAddress } from "../../../src/adapters/http/Server.ts"
 import * as ApiClient from "../../support/ApiClient.ts"
@@ -13,18 +13,34 @@ const requests = 300
 const slowReads = 50
 const betweenReads = "50 millis"
 
-/** A connection that asks for all of these answers at once, and reads nothing. */
-const ask = (path: string) =>
+/** A connection that asks for this, and reads nothing. */
+const send = (text: string) =>
   Effect.flatMap(ServerAddress, ({ port }) =>
     Effect.acquireRelease(
       Effect.sync(() => {
         const socket = connect(port, "127.0.0.1").pause().on("error", () => {})
-        const head = `GET ${path} HTTP/1.1\r\nHost: localhost\r\n`
-        socket.write(`${`${head}\r\n`.repeat(requests - 1)}${head}Connection: close\r\n\r\n`)
+        socket.write(text)
         return socket
       }),
       (socket) => Effect.sync(() => socket.destroy())
     ))
+
+/** Reads on to the end: what was answered, after what was read before. */
+const answersOf = Effect.fnUntraced(function*(socket: Socket, chunks: Array<Buffer>) {
+  const ended = Effect.callback<void>((resume) => {
+    socket.once("end", () => resume(Effect.void))
+    socket.once("close", () => resume(Effect.void))
+    socket.removeAllListeners("readable").on("data", (chunk: Buffer) => chunks.push(chunk)).resume()
+  })
+  yield* Effect.timeout(ended, "20 seconds")
+  return Buffer.concat(chunks).toString("latin1").split("HTTP/1.1 200 OK").slice(1)
+})
+
+/** A connection that asks for all of these answers at once. */
+const ask = (path: string) => {
+  const head = `GET ${path} HTTP/1.1\r\nHost: localhost\r\n`
+  return send(`${`${head}\r\n`.repeat(requests - 1)}${head}Connection: close\r\n\r\n`)
+}
 
 const readsNothing = Effect.fn(function*(path: string) {
   const socket = yield* ask(path)
@@ -61,17 +77,27 @@ it.layer(Subject.layer({ unreadMs }), { excludeTestServices: true })("Unread ans
             chunks.push(socket.read() ?? Buffer.alloc(0))
           }
           assert.isFalse(socket.readableEnded, "more is left than was read in the time")
-          const ended = Effect.callback<void>((resume) => {
-            socket.once("end", () => resume(Effect.void))
-            socket.once("close", () => resume(Effect.void))
-            socket.removeAllListeners("readable").on("data", (chunk: Buffer) => chunks.push(chunk)).resume()
-          })
-          yield* Effect.timeout(ended, "20 seconds")
-          const answers = Buffer.concat(chunks).toString("latin1").split("HTTP/1.1 200 OK").length - 1
-          assert.strictEqual(answers, requests)
+          assert.lengthOf(yield* answersOf(socket, chunks), requests)
         })
       ], { concurrency: 2 })
       assert.strictEqual(answer.status, 200)
+    }))
+
+  it.effect("who was slow to read, and then waits for an answer, may wait as long as anybody", () =>
+    Effect.gen(function*() {
+      const body = JSON.stringify({
+        worker: "w",
+        lease: "0190b0c0-0000-7000-8000-000000000001",
+        types: ["none"],
+        wait_ms: 2.5 * unreadMs
+      })
+      const socket = yield* send(
+        `${"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n".repeat(requests)}` +
+          "POST /workers/claims HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n" +
+          `Connection: close\r\nContent-Length: ${body.length}\r\n\r\n${body}`
+      )
+      yield* Effect.sleep(unreadMs / 2)
+      assert.strictEqual((yield* answersOf(socket, [])).length, requests + 1)
     }))
 })
 
