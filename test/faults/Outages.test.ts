@@ -73,4 +73,50 @@ it.layer(layer(), { excludeTestServices: true, timeout: "2 minutes" })("fault ca
       }),
     180_000
   )
+
+  it.effect(
+    "69: a restart of Postgres while jobs are being taken back costs nothing, and each is taken back once",
+    () =>
+      Effect.gen(function*() {
+        const { clean, ended, jobs, manned, postgres, rows, running, shared, submit, worker } = yield* Stage
+        const { api, program } = yield* shared
+        const first = yield* worker("first", { DEADMAN_WORKER_THREADS: "12" })
+        yield* manned
+        const ids: Array<string> = []
+        for (let lease = 0; lease < 4; lease++) {
+          const some = yield* submit(api, Array.from({ length: 3 }, () => ({ type: "lingers", payload: 60_000 })))
+          yield* running(some)
+          ids.push(...some)
+        }
+        yield* rows(
+          `CREATE FUNCTION public.dawdle() RETURNS trigger LANGUAGE plpgsql AS $$
+           BEGIN PERFORM pg_sleep(0.4); RETURN OLD; END $$`
+        )
+        yield* rows(
+          `CREATE TRIGGER dawdle BEFORE DELETE ON deadman.lease FOR EACH ROW EXECUTE FUNCTION public.dawdle()`
+        )
+        yield* first.signal("SIGKILL")
+        yield* Processes.eventually(
+          "they are being taken back",
+          Effect.map(
+            rows(`SELECT 1 FROM pg_stat_activity WHERE application_name = 'deadman-server' AND wait_event = 'PgSleep'`),
+            ({ length }) => length > 0
+          ),
+          "30 seconds",
+          "5 millis"
+        )
+        yield* postgres.restart
+        yield* Processes.eventually(
+          "the judge is back",
+          Effect.map(rows(`DROP TRIGGER dawdle ON deadman.lease`), () => true)
+        )
+        yield* worker("heir")
+        yield* ended(ids)
+        yield* clean(ids, 2)
+        assert.isTrue((yield* jobs(ids)).every(({ losses }) => losses === 1))
+        assert.lengthOf(yield* rows(`SELECT 1 FROM deadman.job WHERE losses_counted > 0`), 0)
+        assert.isTrue(program.alive())
+      }),
+    180_000
+  )
 })
