@@ -71,7 +71,7 @@ const inOurWords = <E>(error: ClientError | E) => {
       case "InvalidRequest":
         return new Contract.SubmitRefused(SubmitOptions.inOurWords(known.message, known.field))
       case "KeyReused":
-        return new Contract.SubmitRefused({ message: known.message, field: "idempotencyKey" })
+        return new Contract.SubmitRefused({ message: Casing.camel(known.message), field: "idempotencyKey" })
       case "WrongState":
         return new Contract.WrongState({ message: known.message, state: stateOf(known.state) })
     }

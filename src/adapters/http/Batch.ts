@@ -9,6 +9,7 @@ import { Effect, Semaphore, Stream } from "effect"
 import { type HttpServerRequest, HttpServerResponse } from "effect/http"
 import type { IncomingMessage } from "node:http"
 import { batchJobsMax, batchMaxBytes } from "../../domain/Job.ts"
+import { JobStore } from "../../ports/JobStore.ts"
 import { type JobDraft, Submitter } from "../../ports/Submitter.ts"
 import { bodyMaxBytes, ndjsonLinesMax } from "./Api.ts"
 import * as ApiError from "./ApiError.ts"
@@ -16,6 +17,7 @@ import * as Body from "./Body.ts"
 import * as Guard from "./Guard.ts"
 import { keysOf } from "./HotSubmit.ts"
 import * as Reply from "./Reply.ts"
+import * as ReusedKey from "./ReusedKey.ts"
 import * as SubmitBody from "./SubmitBody.ts"
 
 const linesInFlight = 128
@@ -39,6 +41,7 @@ export const readText = (
 
 const submitArray = Effect.fnUntraced(function*(request: HttpServerRequest.HttpServerRequest) {
   const submitter = yield* Submitter
+  const store = yield* JobStore
   const parsed = SubmitBody.parse(yield* readText(request, batchMaxBytes))
   if (parsed instanceof ApiError.ApiError) {
     return yield* parsed
@@ -59,7 +62,10 @@ const submitArray = Effect.fnUntraced(function*(request: HttpServerRequest.HttpS
     reply: Reply.submitted(jobs[index]!, answer)
   }))
   const guilty = replies.findIndex(({ aborted, reply }) => !aborted && reply instanceof ApiError.ApiError)
-  const failure = replies[guilty === -1 ? replies.findIndex(({ aborted }) => aborted) : guilty]?.reply
+  const reused = answers[guilty]
+  const failure = reused?._tag === "KeyMismatch"
+    ? yield* ReusedKey.explained(store, jobs[guilty]!, reused.id)
+    : replies[guilty === -1 ? replies.findIndex(({ aborted }) => aborted) : guilty]?.reply
   if (failure instanceof ApiError.ApiError) {
     return yield* new ApiError.ApiError({
       code: failure.code,
@@ -129,7 +135,11 @@ const lineText = (number: number, reply: Reply.Reply | ApiError.ApiError): Uint8
       : `{"line":${number},"status":${reply.status},"job":${reply.body}}\n`
   )
 
-const submitLine = (submitter: Submitter["Service"], line: Line): Effect.Effect<Uint8Array> => {
+const submitLine = (
+  submitter: Submitter["Service"],
+  store: JobStore["Service"],
+  line: Line
+): Effect.Effect<Uint8Array> => {
   if (line.number > ndjsonLinesMax) {
     return Effect.succeed(lineText(line.number, ApiError.make("too_large", `More than ${ndjsonLinesMax} lines.`)))
   }
@@ -138,9 +148,9 @@ const submitLine = (submitter: Submitter["Service"], line: Line): Effect.Effect<
   return draft instanceof ApiError.ApiError
     ? Effect.succeed(lineText(line.number, draft))
     : submitter.submit(draft).pipe(
-      Effect.match({
-        onFailure: (error) => Reply.unavailable(error),
-        onSuccess: (answered) => Reply.submitted(draft, answered)
+      Effect.matchEffect({
+        onFailure: (error) => Effect.succeed(Reply.unavailable(error)),
+        onSuccess: (answered) => ReusedKey.submitted(store, draft, answered)
       }),
       Effect.map((reply) => lineText(line.number, reply))
     )
@@ -150,6 +160,7 @@ const isBlank = (line: Line): boolean => line.bytes !== null && line.bytes.toStr
 
 const submitLines = Effect.fnUntraced(function*(request: HttpServerRequest.HttpServerRequest) {
   const submitter = yield* Submitter
+  const store = yield* JobStore
   const room = yield* Semaphore.make(linesBytesMax)
   const weigh = ({ bytes }: Line) => Math.min(bytes?.length ?? 0, linesBytesMax)
   const answers = request.stream.pipe(
@@ -159,7 +170,7 @@ const submitLines = Effect.fnUntraced(function*(request: HttpServerRequest.HttpS
     // One after the other: whoever waits for room in here is the only line that is read and not begun.
     Stream.tap((line) => room.take(weigh(line))),
     Stream.mapEffect(
-      (line) => Effect.map(submitLine(submitter, line), (text) => ({ text, weight: weigh(line) })),
+      (line) => Effect.map(submitLine(submitter, store, line), (text) => ({ text, weight: weigh(line) })),
       { concurrency: linesInFlight, unordered: true }
     ),
     Stream.mapEffect(({ text, weight }) => Effect.as(room.release(weight), text))

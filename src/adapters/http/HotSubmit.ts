@@ -4,13 +4,16 @@
  * The one route where the cost of a request matters: a fiber, a router and a Schema per submit are most of what a submit
  * would cost. It reads, decodes and answers as its counterpart in `JobsHandlers.ts` does, with the same functions.
  */
+import { Effect, Exit } from "effect"
 import type { IncomingMessage, ServerResponse } from "node:http"
+import type { JobStore } from "../../ports/JobStore.ts"
 import type { Submitter } from "../../ports/Submitter.ts"
 import { bodyMaxBytes } from "./Api.ts"
 import * as ApiError from "./ApiError.ts"
 import * as Body from "./Body.ts"
 import * as Guard from "./Guard.ts"
 import * as Reply from "./Reply.ts"
+import * as ReusedKey from "./ReusedKey.ts"
 import * as SubmitBody from "./SubmitBody.ts"
 
 /** Every value of the header, as it was sent: Node joins repeated headers into one. */
@@ -33,6 +36,7 @@ export const refusedBy = (request: IncomingMessage): ApiError.ApiError | null =>
 
 export const make = (
   submitter: Submitter["Service"],
+  store: JobStore["Service"],
   fail: (request: IncomingMessage, response: ServerResponse, error: ApiError.ApiError) => void
 ) =>
 (request: IncomingMessage, response: ServerResponse): void => {
@@ -54,7 +58,15 @@ export const make = (
     }
     submitter.submitThen(draft, (answered) => {
       const reply = Reply.submitted(draft, answered)
-      Reply.send(response, reply instanceof ApiError.ApiError ? Reply.failed(reply) : reply)
+      if (!(reply instanceof ApiError.ApiError)) {
+        Reply.send(response, reply)
+      } else if (answered._tag === "KeyMismatch") {
+        Effect.runCallback(ReusedKey.explained(store, draft, answered.id), {
+          onExit: (exit) => Reply.send(response, Reply.failed(Exit.isSuccess(exit) ? exit.value : reply))
+        })
+      } else {
+        Reply.send(response, Reply.failed(reply))
+      }
     })
   })
 }

@@ -15,6 +15,7 @@ import * as JobJson from "./JobJson.ts"
 import * as ListQuery from "./ListQuery.ts"
 import * as Reply from "./Reply.ts"
 import { courtesy, orFail, replying, text } from "./Replying.ts"
+import * as ReusedKey from "./ReusedKey.ts"
 import * as SubmitBody from "./SubmitBody.ts"
 
 /** Jobs that are read at once: each brings its payload and its result along, which are small as text only. */
@@ -43,7 +44,7 @@ export const layer = HttpApiBuilder.group(
       const key = yield* orFail(SubmitBody.headerKey(HotSubmit.keysOf(sent)))
       const draft = yield* orFail(SubmitBody.decodeText(yield* Batch.readText(request, bodyMaxBytes), key))
       const answer = yield* Effect.mapError(submitter.submit(draft), Reply.unavailable)
-      return Reply.toEffect(yield* orFail(Reply.submitted(draft, answer)))
+      return Reply.toEffect(yield* orFail(yield* ReusedKey.submitted(store, draft, answer)))
     })
 
     const get = Effect.fnUntraced(function*(given: string) {
@@ -126,7 +127,13 @@ export const layer = HttpApiBuilder.group(
       .handleRaw("submit", ({ request }) => replying(submit(request)))
       .handleRaw(
         "submitBatch",
-        ({ request }) => replying(Effect.provideService(Batch.submit(request), Submitter, submitter))
+        ({ request }) =>
+          replying(
+            Batch.submit(request).pipe(
+              Effect.provideService(Submitter, submitter),
+              Effect.provideService(JobStore, store)
+            )
+          )
       )
       .handleRaw("get", ({ params }) => replying(get(params.id)))
       .handleRaw("list", ({ request }) => replying(list(request.url)))

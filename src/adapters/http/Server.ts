@@ -11,7 +11,7 @@ import { HttpRouter, HttpServerError, HttpServerRequest } from "effect/http"
 import { HttpApiBuilder, HttpApiError } from "effect/http-api"
 import * as Http from "node:http"
 import type { AddressInfo, Socket } from "node:net"
-import type { JobStore } from "../../ports/JobStore.ts"
+import { JobStore } from "../../ports/JobStore.ts"
 import type { Queues } from "../../ports/Queues.ts"
 import type { RemoteWorkers } from "../../ports/RemoteWorkers.ts"
 import type { Schedules } from "../../ports/Schedules.ts"
@@ -178,6 +178,7 @@ const fail = (request: Http.IncomingMessage, response: Http.ServerResponse, erro
 
 const make = Effect.fnUntraced(function*(options: Options) {
   const submitter = yield* Submitter
+  const store = yield* JobStore
   const status = yield* Status
   const scope = yield* Effect.scope
   const router = yield* Effect.provideService(HttpRouter.toHttpEffect(app), HttpRouter.RouterConfig, {
@@ -192,7 +193,7 @@ const make = Effect.fnUntraced(function*(options: Options) {
           Effect.map(replyTo(request, cause), (error) => Reply.toEffect(Reply.failed(error))))),
     { scope: requests }
   )
-  const hot = HotSubmit.make(submitter, fail)
+  const hot = HotSubmit.make(submitter, store, fail)
   const guard = Guard.make({ token: options.token, loopback: Guard.isLoopback(options.host) })
 
   const server = Http.createServer({

@@ -5,13 +5,14 @@
  * type; or by the name of its type, and then both are JSON. Submits share their commits with all others of the process.
  */
 import { Context, Effect, Layer, Option } from "effect"
+import * as Differences from "../../domain/Differences.ts"
 import * as JobId from "../../domain/JobId.ts"
 import type { JobState } from "../../domain/JobState.ts"
 import { JobStore, type JobStoreUnavailable } from "../../ports/JobStore.ts"
 import type { Queues } from "../../ports/Queues.ts"
 import type { Schedules, SchedulesUnavailable } from "../../ports/Schedules.ts"
 import type { Sessions, SessionsUnavailable } from "../../ports/Sessions.ts"
-import { type Answered, Submitter, type SubmitUnavailable } from "../../ports/Submitter.ts"
+import { type Answered, type JobDraft, Submitter, type SubmitUnavailable } from "../../ports/Submitter.ts"
 import { Transport } from "../../ports/Transport.ts"
 import type { Definition, JobValueRefused } from "../job/Definition.ts"
 import * as Bodies from "./Bodies.ts"
@@ -86,6 +87,7 @@ export class Client extends Context.Service<Client, {
 }>()("deadman/programs/client/Client") {}
 
 const hintWithin = "5 seconds"
+const lookWithin = "2 seconds"
 
 const idOf = (job: About): Effect.Effect<JobId.JobId, Waiting.JobNotFound> =>
   Effect.suspend(() => {
@@ -110,6 +112,14 @@ const fromPort = ({ reason }: SubmitUnavailable) => isUncertain(reason)
 const submissionOf = (job: AnyDefinition | string, id: string, created: boolean): Submission =>
   Contract.about(job, { id, type: Contract.typeOf(job), created })
 
+const keyReused = (id: string, fields: ReadonlyArray<string>) => {
+  const differ = fields.length === 0 ? "" : ` (${fields.join(", ")} ${fields.length === 1 ? "differs" : "differ"})`
+  return Bodies.refuse(
+    `this idempotencyKey was used for another request, whose job is ${id}${differ}: use one key per request`,
+    "idempotencyKey"
+  )
+}
+
 /** What an answer means to who asked for `entry`. */
 const answerOf = (job: AnyDefinition | string, answered: Answered): Effect.Effect<Submission, Refusals> => {
   switch (answered._tag) {
@@ -119,10 +129,7 @@ const answerOf = (job: AnyDefinition | string, answered: Answered): Effect.Effec
     case "Skipped":
       return Effect.succeed(submissionOf(job, answered.id, false))
     case "KeyMismatch":
-      return Effect.fail(Bodies.refuse(
-        `this idempotencyKey was used for another request, whose job is ${answered.id}: use one key per request`,
-        "idempotencyKey"
-      ))
+      return Effect.fail(keyReused(answered.id, []))
     case "KeyLocked":
       return Effect.fail(isUncertain("key_locked"))
     case "Refused":
@@ -142,13 +149,24 @@ const make = Effect.gen(function*() {
 
   const draftOf = (entry: Entry) => Effect.flatMap(Bodies.ofJob(entry), (body) => Effect.fromResult(drafts.read(body)))
 
+  /** What differs is worth a look at the job: what is wrong is in the caller's program, and not easily seen. */
+  const told = (job: AnyDefinition | string, draft: JobDraft, answered: Answered) =>
+    answered._tag !== "KeyMismatch"
+      ? answerOf(job, answered)
+      : store.get([answered.id]).pipe(
+        Effect.timeout(lookWithin),
+        Effect.map(([found]) => found === undefined ? [] : Differences.between(draft, found)),
+        Effect.orElseSucceed(() => []),
+        Effect.flatMap((fields) => Effect.fail(keyReused(answered.id, fields)))
+      )
+
   const submit = Effect.fnUntraced(function*(
     job: AnyDefinition | string,
     payload: unknown,
     options?: SubmitOptions.SubmitOptions
   ) {
     const draft = yield* draftOf({ job, payload, ...(options === undefined ? {} : { options }) })
-    return yield* answerOf(job, yield* Effect.mapError(submitter.submit(draft), fromPort))
+    return yield* told(job, draft, yield* Effect.mapError(submitter.submit(draft), fromPort))
   })
 
   const submitAll = Effect.fnUntraced(function*(entries: ReadonlyArray<Entry>) {
@@ -162,7 +180,7 @@ const make = Effect.gen(function*() {
     // The guilty entry says more than those that were aborted with it.
     const guilty = answers.findIndex(({ _tag }) => ["KeyMismatch", "KeyLocked", "Refused"].includes(_tag))
     if (guilty !== -1) {
-      return yield* answerOf(entries[guilty]!.job, answers[guilty]!).pipe(
+      return yield* told(entries[guilty]!.job, read[guilty]!, answers[guilty]!).pipe(
         Effect.mapError((error) => error._tag === "SubmitRefused" ? Bodies.at(guilty)(error) : error),
         Effect.as([])
       )

@@ -79,6 +79,32 @@ for (const [store, layer] of Subject.both) {
         }
       }))
 
+    it.effect("another request is told which fields differ, and of which job, but never what is in them", () =>
+      Effect.gen(function*() {
+        const { send } = yield* client
+        const key = freshKey()
+        const { body: { id } } = yield* post({ type: "t", payload: { a: "secret" }, tags: ["b"] }, key)
+        const told = (what: string) =>
+          `This Idempotency-Key was used for a different request, whose job is ${id}: ${what}. ` +
+          "Use a new key for a new job."
+        const messageTo = (body: unknown) => Effect.map(post(body, key), ({ body }) => body.error.message)
+        const same = { type: "t", payload: { a: "secret" }, tags: ["b"] }
+        assert.strictEqual(yield* messageTo({ ...same, payload: { a: "other" } }), told("payload differs"))
+        assert.strictEqual(
+          yield* messageTo({ ...same, tags: [], priority: 1, run_at_ms: 4_000_000_000_000, max_attempts: 2 }),
+          told("priority, max_attempts, run_at_ms, tags differ")
+        )
+        const byDefault = yield* messageTo({ ...same, priority: 0 })
+        assert.strictEqual(byDefault, told("one of the two says what the other leaves out, or names another run_at_ms"))
+        const other = { ...same, type: "u", idempotency_key: key }
+        const batch = yield* send("POST", "/jobs/batch", [{ type: "v" }, other])
+        assert.strictEqual(batch.body.error.message, `[1]: ${told("type differs")} Nothing of the batch was stored.`)
+        const line = yield* send("POST", "/jobs/batch", JSON.stringify(other), {
+          "content-type": "application/x-ndjson"
+        })
+        assert.strictEqual(line.body.error.message, told("type differs"))
+      }))
+
     it.effect("B8: a key is one job on every way in, and no other route heeds it", () =>
       Effect.gen(function*() {
         const { send } = yield* client

@@ -104,7 +104,14 @@ describe("Deadman.start", () => {
       assert.strictEqual(first.id, second.id)
       assert.deepStrictEqual([first.created, second.created].sort(), [false, true])
       const refused = yield* refusal(() => submit(2))
-      assert.deepStrictEqual([refused._tag, refused.message.includes(first.id)], ["SubmitRefused", true])
+      const message = `this idempotencyKey was used for another request, whose job is ${first.id} (payload differs): ` +
+        "use one key per request"
+      assert.deepStrictEqual([refused._tag, refused.message], ["SubmitRefused", message])
+      const late = { idempotencyKey: "key-1", runAtMs: 4_000_000_000_000, priority: 3 }
+      const batch = yield* refusal(() =>
+        web.submitAll([{ job: double, payload: { n: 1 } }, { job: double, payload: { n: 1 }, options: late }])
+      )
+      assert.match(batch.message, /\(priority, runAtMs differ\)|\(priority differs\)/)
       yield* does(() => web.cancel(first))
     })),
     180_000
