@@ -42,14 +42,17 @@ export const migrate = Effect.fnUntraced(function*(check: boolean, { show }: Ans
   const { pem, url } = yield* Effect.mapError(databaseOf(profile), ({ message }) => away(message))
   const before = yield* Effect.mapError(
     PostgresCheckup.look(url, pem),
-    ({ advice, message }) =>
-      advice === null
-        ? away(`The database does not answer: ${message}. Is it up, and is DEADMAN_DATABASE_URL right?`)
-        : new CliFailed({
+    ({ advice, message, refused }) =>
+      refused
+        ? new CliFailed({
           code: "refused",
           exit: exits.refused,
-          message: `The database cannot be used: ${message}. ${advice}.`
+          message: `The database cannot be used: ${message}.${advice === null ? "" : ` ${advice}.`}`
         })
+        : away(
+          `The database does not answer: ${message}. ${advice ?? "Is it up, and is DEADMAN_DATABASE_URL right?"}`
+            .replace(/(?<![.?])$/, ".")
+        )
   )
   if (check && before.schemaVersion !== schemaVersion) {
     return yield* new CliFailed({
@@ -77,6 +80,8 @@ export const migrate = Effect.fnUntraced(function*(check: boolean, { show }: Ans
 
 type Found = ReadonlyArray<Finding.Finding>
 
+const without = (advice: string): string => `${advice}. Without it nothing runs.`
+
 const postgres = (profile: StoreConfig.Profile, oldMs: number): Effect.Effect<Found> =>
   Effect.suspend(() => {
     if (profile._tag === "embedded" && !existsSync(join(resolve(profile.dataDir), "postgres"))) {
@@ -96,12 +101,14 @@ const postgres = (profile: StoreConfig.Profile, oldMs: number): Effect.Effect<Fo
           ...(profile._tag === "postgres" && profile.unverified ? [PostgresFindings.unverified] : [])
         ],
         onFailure: (error): Found => [
-          "advice" in error && error.advice !== null
-            ? Finding.refused("postgres", error.message, `${error.advice}. Without it nothing runs.`)
+          "refused" in error && error.refused
+            ? Finding.refused("postgres", error.message, without(error.advice ?? "Mend that"))
             : Finding.away(
               "postgres",
               error.message,
-              "Start it, or mend DEADMAN_DATABASE_URL: without it nothing runs."
+              "advice" in error && error.advice !== null
+                ? without(error.advice)
+                : "Start it, or mend DEADMAN_DATABASE_URL: without it nothing runs."
             )
         ]
       })

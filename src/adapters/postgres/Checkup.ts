@@ -13,10 +13,13 @@ import type { OldTransaction, PostgresFacts, ReplicaFacts, SchemaFacts } from ".
 import * as Migrations from "./Migrations.ts"
 import * as Target from "./Target.ts"
 
-/** No look was possible. What to do about it, where no waiting cures it. */
+/** No look was possible. */
 export class CheckupFailed extends Schema.TaggedError<CheckupFailed>()("CheckupFailed", {
   message: Schema.String,
-  advice: Schema.NullOr(Schema.String)
+  /** What to do about it, where that is known. */
+  advice: Schema.NullOr(Schema.String),
+  /** No waiting cures it. */
+  refused: Schema.Boolean
 }) {}
 
 const statementMs = "5000"
@@ -207,8 +210,13 @@ const facts = Effect.gen(function*() {
 const failed = (error: SqlError.SqlError) => {
   const { cause } = error.reason
   const message = because(Target.reasonOf(cause) ?? error.message)
-  const { code } = Object(cause) as { readonly code?: unknown }
-  return new CheckupFailed({ message, advice: Target.adviceOf(typeof code === "string" ? code : null, message) })
+  const { code: given } = Object(cause) as { readonly code?: unknown }
+  const code = typeof given === "string" ? given : null
+  return new CheckupFailed({
+    message,
+    advice: Target.adviceOf(code, message),
+    refused: Target.isRefusal(code, message)
+  })
 }
 
 export const look = (url: Redacted.Redacted, pem?: Pem): Effect.Effect<PostgresFacts, CheckupFailed> =>
@@ -222,6 +230,6 @@ export const look = (url: Redacted.Redacted, pem?: Pem): Effect.Effect<PostgresF
     Effect.mapError(failed),
     Effect.timeoutOrElse({
       duration: "20 seconds",
-      orElse: () => Effect.fail(new CheckupFailed({ message: "no answer within 20 s", advice: null }))
+      orElse: () => Effect.fail(new CheckupFailed({ message: "no answer within 20 s", advice: null, refused: false }))
     })
   )

@@ -1,6 +1,6 @@
 /** A Postgres as most are run: over TLS, with an authority of somebody's own, and logins that are not let in otherwise. */
 import { assert, it } from "@effect/vitest"
-import { Effect, Queue, Redacted, Schema } from "effect"
+import { ConfigProvider, Effect, Queue, Redacted, Schema } from "effect"
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
@@ -8,6 +8,7 @@ import * as Checkup from "../../../src/adapters/postgres/Checkup.ts"
 import * as Database from "../../../src/adapters/postgres/Database.ts"
 import * as Migrations from "../../../src/adapters/postgres/Migrations.ts"
 import type * as Target from "../../../src/adapters/postgres/Target.ts"
+import * as CliChecks from "../../../src/programs/CliChecks.ts"
 import { Deadman, Job } from "../../../src/programs/deadman.ts"
 import * as Certificates from "../../support/Certificates.ts"
 import { freshDatabase } from "../../support/Database.ts"
@@ -168,6 +169,31 @@ it.live("a program of one's own names the files in the address, and its jobs run
       )
     )
   }).pipe(Effect.scoped), 180_000)
+
+it.live("a certificate that is not valid yet is waited for, and `deadman migrate` does not call it refused", () =>
+  Effect.gen(function*() {
+    const authority = Certificates.authority("Deadman test authority")
+    const early = authority.issue("postgres", ["localhost"], ["400101000000Z", "450101000000Z"])
+    const at = `postgres://me:hunter2@localhost:${yield* TlsServer.startPostgres(early)}/name`
+    const url = `${at}?sslmode=verify-full&sslrootcert=${file("authority.pem", authority.cert)}`
+    const silent = () => Effect.void
+    const look = { color: false, columns: 80 } as never
+    const answer = { json: true, look, line: silent, show: silent, note: silent }
+    const configured = ConfigProvider.layer(ConfigProvider.fromEnvRecord({ DEADMAN_DATABASE_URL: url }))
+    const error = yield* CliChecks.migrate(false, answer).pipe(
+      Effect.flip,
+      Effect.provide(configured)
+    )
+    assert.deepStrictEqual([error._tag, "code" in error && error.code, "exit" in error && error.exit], [
+      "CliFailed",
+      "unavailable",
+      3
+    ])
+    assert.match(
+      error.message,
+      /^The database does not answer: certificate is not yet valid\. .*this machine's clock.*\.$/
+    )
+  }).pipe(Effect.scoped))
 
 it.live("a certificate that is over ends a start at once", () =>
   Effect.gen(function*() {
