@@ -100,6 +100,16 @@ const orNull = <A, E>(effect: Effect.Effect<A, E>): Effect.Effect<A | null, E> =
 const orElse = <A, E, E2>(effect: Effect.Effect<A, E>, error: () => E2): Effect.Effect<A, E | E2> =>
   Effect.catchIf(effect, isNotFound, () => Effect.fail(error())) as Effect.Effect<A, E | E2>
 
+/** What no server is asked about: nothing that it has is called so, and some of it no address can hold. */
+const canBeAnId = (id: string): boolean => /^[\w-]{1,100}$/.test(id)
+
+const aboutJob = <A, E>(job: Contract.About, ask: (id: string) => Effect.Effect<A, E>) =>
+  Effect.suspend((): Effect.Effect<A, E | JobNotFound> => {
+    const id = Contract.idOf(job)
+    const none = () => new JobNotFound({ id })
+    return canBeAnId(id) ? orElse(ask(id), none) : Effect.fail(none())
+  })
+
 type Run = <A>(effect: Effect.Effect<A, unknown>, call?: Call) => Promise<A>
 
 const controls = (client: Http.Client["Service"], run: Run) => {
@@ -234,31 +244,31 @@ export const connect = (options: Http.Options): Connected => {
     )
 
   const wait = (job: Contract.ToWait, options: Contract.WaitOptions = {}, call?: Call) => {
-    const ended = Effect.suspend(() => {
-      const id = Contract.idOf(job)
+    const ended = aboutJob(job, (id) => {
       const timeoutMs = Contract.patienceOf(options)
-      return orElse(client.waitFor(id, { within: timeoutMs }), () => new JobNotFound({ id })).pipe(
-        Effect.catchTag("NotEnded", () => Effect.fail(new WaitTimedOut({ id, timeoutMs }))),
-        Effect.flatMap((body) => Contract.endedAs(job, jobOf(body) as Contract.Ended))
+      return Effect.catchTag(
+        client.waitFor(id, { within: timeoutMs }),
+        "NotEnded",
+        () => Effect.fail(new WaitTimedOut({ id, timeoutMs }))
       )
     })
-    return run(ended, call)
+    return run(Effect.flatMap(ended, (body) => Contract.endedAs(job, jobOf(body) as Contract.Ended)), call)
   }
 
   const act = (act: "cancel" | "retry" | "resubmit") => (job: Contract.About, call?: Call) =>
-    run(
-      Effect.suspend(() => {
-        const id = Contract.idOf(job)
-        return Effect.map(orElse(client[act](id), () => new JobNotFound({ id })), jobOf)
-      }),
-      call
-    )
+    run(Effect.map(aboutJob(job, (id) => client[act](id)), jobOf), call)
 
   return {
     url: client.url,
     submit: submit as Connected["submit"],
     submitAll,
-    get: (job, call) => run(Effect.suspend(() => orNull(Effect.map(client.get(Contract.idOf(job)), jobOf))), call),
+    get: (job, call) =>
+      run(
+        Effect.map(aboutJob(job, (id) => client.get(id)), jobOf).pipe(
+          Effect.catchIf((error) => error instanceof JobNotFound, () => Effect.succeed(null))
+        ),
+        call
+      ),
     wait: wait as Connected["wait"],
     cancel: act("cancel"),
     retry: act("retry"),

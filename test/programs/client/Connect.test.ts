@@ -81,6 +81,13 @@ const speaks = (deadman: Speaker) =>
     const wrong = yield* refusal(() => deadman.retry(all[1]!))
     const gone = yield* does(() => deadman.get("no-such-job"))
     const unknown = yield* refusal(() => deadman.cancel("no-such-job"))
+    const strange = ["", ".", "..", "a/b", "\ud800", "x".repeat(20_000)]
+    const nobodys = yield* Effect.forEach(strange, (id) =>
+      Effect.all([
+        does(() => deadman.get(id)),
+        Effect.map(refusal(() => deadman.cancel(id)), ({ _tag, message }) => [_tag, message]),
+        Effect.map(refusal(() => deadman.wait(id, { timeoutMs: 1 })), ({ _tag }) => _tag)
+      ]))
 
     const put = yield* does(() =>
       deadman.schedules.put("nightly", {
@@ -141,6 +148,7 @@ const speaks = (deadman: Speaker) =>
       unique: [alone.unique, alone.backoff, aloneStill.state, aloneStill.reason, aloneStill.unique],
       tooMany: [tooMany._tag, tooMany.field, tooMany.message],
       gone,
+      nobodys,
       put: { ...put, createdAtMs: null, updatedAtMs: null },
       ran: [ran.schedule, ran.tickMs, ran.retainMs, ran.payload, ran.backoff],
       paused: [paused.paused, paused.nextFireMs, resumed.paused, resumed.nextFireMs === put.nextFireMs],
@@ -180,6 +188,9 @@ describe("Deadman.start and connect()", () => {
         "SubmitRefused"
       ])
       assert.deepStrictEqual(here.fields, ["everyMs", "stepMs"])
+      for (const [got, [cancelled], waited] of here.nobodys) {
+        assert.deepStrictEqual([got, cancelled, waited], [null, "JobNotFound", "JobNotFound"])
+      }
       assert.deepStrictEqual(here.refused.map((said) => said.slice(0, 2)), [
         ["SubmitRefused", "payload.n"],
         ["SubmitRefused", "maxAttempts"],
