@@ -5,6 +5,7 @@
  * the checks are those of the shipped programs. What is wrong is said in the words of whoever said it.
  */
 import { Config, ConfigProvider, Effect, type Layer, Schema } from "effect"
+import * as Spelling from "../domain/Spelling.ts"
 import * as Variables from "./process/Variables.ts"
 
 /** Where the jobs are kept, and how they travel. */
@@ -167,7 +168,8 @@ export const refuseUnknown = (options: object, others: ReadonlyArray<string>) =>
   Effect.suspend(() => {
     const known: ReadonlyArray<string> = [...names, ...others]
     const strange = Object.keys(options).find((name) => !known.includes(name))
-    return strange === undefined
-      ? Effect.void
-      : Effect.fail(Variables.wrong(strange, `is not an option; these are: ${known.join(", ")}`))
+    if (strange === undefined) return Effect.void
+    const near = Spelling.meant(strange, known)
+    const asked = near === null ? "" : `. Is ${near} meant?`
+    return Effect.fail(Variables.wrong(strange, `is not an option; these are: ${known.join(", ")}${asked}`))
   })

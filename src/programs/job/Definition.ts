@@ -10,6 +10,7 @@
 import { type Effect, Result, Schema, SchemaIssue } from "effect"
 import { Backoff as BackoffSchema } from "../../domain/Backoff.ts"
 import * as Limits from "../../domain/Job.ts"
+import * as Spelling from "../../domain/Spelling.ts"
 import type { CurrentJob } from "../../ports/CurrentJob.ts"
 import * as Casing from "../client/Casing.ts"
 import * as SubmitOptions from "../client/SubmitOptions.ts"
@@ -143,6 +144,11 @@ const directions = <A>(
 
 const known = ["type", "payload", "result", "queue", "priority", "maxAttempts", "backoff", "timeoutMs", "retainMs"]
 
+const meant = (strange: string): string => {
+  const near = Spelling.meant(strange, known)
+  return near === null ? "" : `. Is ${near} meant?`
+}
+
 /** By what every Schema has, of whichever copy of effect. */
 const isSchema = (value: unknown): boolean =>
   (typeof value === "object" || typeof value === "function") && value !== null && "ast" in value
@@ -157,7 +163,7 @@ const checkShape = (options: unknown): void => {
   const { payload, result, type } = options as Readonly<Record<string, unknown>>
   const strange = Object.keys(options).find((name) => !known.includes(name))
   const wrong = strange !== undefined
-    ? `has ${strange}, which is no option of a job type; these are: ${known.join(", ")}`
+    ? `has ${strange}, which is no option of a job type; these are: ${known.join(", ")}${meant(strange)}`
     : !isSchema(payload)
     ? "has no Schema of its payload: payload: Schema.Struct({ … }), from \"effect\""
     : result !== undefined && !isSchema(result)

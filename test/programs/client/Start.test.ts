@@ -436,7 +436,10 @@ describe("Deadman.start", () => {
           ({ _tag, message }) => assert.include([_tag, message].join(), "StartFailed,the options are an object")
         )
       ),
-      said({ slotz: 3 }).then((message) => assert.match(message, /^slotz is not an option; these are: databaseUrl/)),
+      said({ slotz: 3 }).then((message) =>
+        assert.match(message, /^slotz is not an option; these are: databaseUrl.*\. Is slots meant\?$/)
+      ),
+      said({ colour: 3 }).then((message) => assert.match(message, /^colour is not an option; .*handlers, keeper$/)),
       said({ kafkaBrokers: "127.0.0.1:99999" }).then((message) =>
         assert.match(message, /^kafkaBrokers must look like/)
       ),
