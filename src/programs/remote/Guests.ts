@@ -83,7 +83,10 @@ export const make = (options: {
         draining: false,
         counters: {}
       }
-      if (JSON.stringify(session) !== guest.said || now() - guest.saidMs >= sayEveryMs - lookEveryMs / 2) {
+      // What is said is said as of now: repeated of who may be gone, it would show him for as long again.
+      const isThere = guest.seenMs > guest.saidMs || guest.waiting > 0 || runs > 0
+      const isOld = now() - guest.saidMs >= sayEveryMs - lookEveryMs / 2
+      if (JSON.stringify(session) !== guest.said || (isOld && isThere)) {
         due.push([guest, session])
       }
     }
