@@ -26,7 +26,7 @@ import type { Transport } from "../ports/Transport.ts"
 import * as KafkaConfig from "./KafkaConfig.ts"
 import * as Flagged from "./process/Flagged.ts"
 import { Loops } from "./process/Loops.ts"
-import { TickPhase } from "./process/TickPhase.ts"
+import { RhythmPhase } from "./process/RhythmPhase.ts"
 import * as Variables from "./process/Variables.ts"
 import * as RedisConfig from "./RedisConfig.ts"
 import * as StoreConfig from "./StoreConfig.ts"
@@ -167,7 +167,7 @@ interface Carrying {
 /** Deliveries: by Kafka where brokers are named. Wakes go by Postgres in any case. */
 const carrying: Effect.Effect<Carrying, Variables.Misconfigured | Config.ConfigError> = Effect.gen(function*() {
   const kafka = yield* KafkaConfig.fromEnv
-  const byPostgres = TransportPostgres.layerWith({ phaseMs: yield* TickPhase })
+  const byPostgres = TransportPostgres.layerWith({ phaseMs: yield* RhythmPhase })
   if (kafka === null) {
     return { transport: byPostgres, names: {}, queued: false }
   }

@@ -13,7 +13,7 @@ import type { LeaseId } from "../../domain/Claim.ts"
 import { JobType } from "../../domain/Job.ts"
 import type { JobId } from "../../domain/JobId.ts"
 import type { DeadLetter } from "../../ports/JobStore.ts"
-import * as Ticks from "../../ports/Ticks.ts"
+import * as Rhythm from "../../ports/Rhythm.ts"
 import { type Delivery, Transport, TransportUnavailable, type Wake } from "../../ports/Transport.ts"
 import * as WakeBuffer from "../../ports/WakeBuffer.ts"
 import { Database, type Listening, texts } from "./Database.ts"
@@ -23,7 +23,7 @@ import { wakeChannel } from "./store/Rows.ts"
 export const deadChannel = "deadman_dead"
 
 export interface Options {
-  /** Where in a tick this process looks around. */
+  /** When in its rhythm this process looks around. */
   readonly phaseMs?: number
   /** How long a silent connection is believed to be alive, at most; at least half as long. */
   readonly pingEveryMs?: number
@@ -120,7 +120,7 @@ const make = Effect.fnUntraced(function*(options: Options) {
   const clock = yield* Clock.Clock
   const now = () => Number(clock.monotonicTimeNanosUnsafe()) / 1e6
   const nowMs = Effect.sync(now)
-  const ticks = Ticks.make(options.phaseMs ?? 0, now)
+  const rhythm = Rhythm.make(options.phaseMs ?? 0, now)
 
   const tell = (wake: Wake) => {
     for (const buffer of buffers) {
@@ -150,13 +150,13 @@ const make = Effect.fnUntraced(function*(options: Options) {
     while (true) {
       const quietMs = (yield* nowMs) - heardMs
       yield* Effect.raceFirst(
-        Effect.sleep(Math.max(1, ticks.within(pingEveryMs - quietMs))),
+        Effect.sleep(Math.max(1, rhythm.within(pingEveryMs - quietMs))),
         Effect.flatMap(Queue.take(echoes), (sentMs) => {
           echoMs = sentMs
           return Effect.sleep(echoWithinMs)
         })
       )
-      // A tick may come sooner than that; what is silent for half as long is asked there.
+      // The rhythm may have it looked at sooner than that; what is silent for half as long is asked then.
       if (heardMs < echoMs || (yield* nowMs) - heardMs >= pingEveryMs / 2) {
         yield* ping(pingWithinMs)
         heardMs = yield* nowMs

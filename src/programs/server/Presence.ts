@@ -1,10 +1,10 @@
 /** Reports a process that runs no jobs, so that its counters are in the totals. A pool of workers reports itself. */
 import { Clock, Effect, Layer, Random } from "effect"
+import * as Rhythm from "../../ports/Rhythm.ts"
 import { type Session, Sessions } from "../../ports/Sessions.ts"
-import * as Ticks from "../../ports/Ticks.ts"
 import * as Meters from "../process/Meters.ts"
+import { RhythmPhase } from "../process/RhythmPhase.ts"
 import { Stopping } from "../process/Stopping.ts"
-import { TickPhase } from "../process/TickPhase.ts"
 import * as Reports from "../worker/Reports.ts"
 import { Identity } from "./StatusView.ts"
 
@@ -34,6 +34,6 @@ export const layer = Layer.effectDiscard(Effect.gen(function*() {
     session,
     stamp: () => `${Meters.stamp(context)} ${stopping.isStopping()}`,
     now,
-    ticks: Ticks.make(yield* TickPhase, now)
+    rhythm: Rhythm.make(yield* RhythmPhase, now)
   }))
 }))

@@ -20,7 +20,7 @@ import type { ClaimedJob, JobType } from "../../domain/Job.ts"
 import type { JobId } from "../../domain/JobId.ts"
 import type { DelayedJobs } from "../../ports/DelayedJobs.ts"
 import type { ClaimRequest, JobStore, JobStoreUnavailable } from "../../ports/JobStore.ts"
-import type { Ticks } from "../../ports/Ticks.ts"
+import type { Rhythm } from "../../ports/Rhythm.ts"
 import type { Loop } from "../process/Loops.ts"
 import * as Meters from "../process/Meters.ts"
 import type { Calm } from "./Calm.ts"
@@ -91,7 +91,7 @@ export const make = (options: {
   readonly poll: Duration.Duration
   readonly calm: Calm
   readonly now: () => number
-  readonly ticks: Ticks
+  readonly rhythm: Rhythm
   readonly drawLease: () => LeaseId
   /** Whether outcomes pile up. */
   readonly full: () => boolean
@@ -245,7 +245,7 @@ export const make = (options: {
     if (jobs.length > 0) {
       calm.stir()
     }
-    const lookMs = calm.holds() ? options.ticks.within(pollMs * calmTimes) : pollMs * (0.75 + (yield* Random.next) / 2)
+    const lookMs = calm.holds() ? options.rhythm.within(pollMs * calmTimes) : pollMs * (0.75 + (yield* Random.next) / 2)
     // At once, and where that did not help, a little later each time: whoever is in the way is done soon.
     woken ||= toldMore === 1
     nextPollMs = now() + (toldMore > 1 ? Math.min(lookMs, 2 ** toldMore) : lookMs)

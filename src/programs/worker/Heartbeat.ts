@@ -18,7 +18,7 @@ import type { JobId } from "../../domain/JobId.ts"
 import { heartbeatMs } from "../../domain/Watch.ts"
 import { type JobStore, JobStoreUnavailable, type Verified } from "../../ports/JobStore.ts"
 import { type LeaseRegister, LeaseRegisterUnavailable } from "../../ports/LeaseRegister.ts"
-import type { Ticks } from "../../ports/Ticks.ts"
+import type { Rhythm } from "../../ports/Rhythm.ts"
 import type { Loop } from "../process/Loops.ts"
 import * as Meters from "../process/Meters.ts"
 import * as Deadline from "./Deadline.ts"
@@ -48,13 +48,13 @@ export const make = (options: {
   readonly slots: () => Slots
   readonly leaseMs: number
   readonly now: () => number
-  readonly ticks: Ticks
+  readonly rhythm: Rhythm
   readonly loop: Loop
   readonly log: (effect: Effect.Effect<void>) => void
   /** Hands back a running job of ours that nothing here knows of. */
   readonly handBack: (held: HeldJob) => void
 }): Heartbeat => {
-  const { leases, loop, now, register, slots, store, ticks } = options
+  const { leases, loop, now, register, slots, store, rhythm } = options
   const everyMs = heartbeatMs(options.leaseMs)
   const registerOutage = Outage.make("renewing leases in the register")
   const storeOutage = Outage.make("checking leases in the store")
@@ -275,7 +275,7 @@ export const make = (options: {
         // At a fixed rate, but never catching up on beats that a frozen process missed.
         nextMs = Math.max(nextMs + everyMs, now())
         if (!leases.tended()) {
-          yield* leases.toTend.wait(ticks.within(Math.max(everyMs, idleMs)))
+          yield* leases.toTend.wait(rhythm.within(Math.max(everyMs, idleMs)))
           // From when they were sent for, which may be most of a lease ago.
           nextMs = leases.tended()
             ? Math.min(now(), ...living().map(({ confirmedMs }) => confirmedMs)) + everyMs

@@ -15,7 +15,7 @@ import { Effect, Exit, Random } from "effect"
 import type { ClaimedJob, Queue } from "../../domain/Job.ts"
 import type { ClaimRequest } from "../../ports/JobStore.ts"
 import type { Queues } from "../../ports/Queues.ts"
-import type { Ticks } from "../../ports/Ticks.ts"
+import type { Rhythm } from "../../ports/Rhythm.ts"
 import type { Calm } from "./Calm.ts"
 import { type HeldJob, isHeld, type Leases } from "./Leases.ts"
 import * as Outage from "./Outage.ts"
@@ -55,7 +55,7 @@ export const make = (options: {
   readonly running: () => Iterable<HeldJob>
   readonly calm: Calm
   readonly now: () => number
-  readonly ticks: Ticks
+  readonly rhythm: Rhythm
   /** They are others than before. */
   readonly changed: () => void
   /** There is room in a queue that has more. */
@@ -154,7 +154,7 @@ export const make = (options: {
         if (Exit.isSuccess(exit)) {
           yield* outage.worked
           take(new Map(exit.value.map(({ concurrency, queue }) => [queue, concurrency])))
-          yield* look.wait(options.ticks.within(everyMs * (options.calm.holds() ? calmTimes : 1)))
+          yield* look.wait(options.rhythm.within(everyMs * (options.calm.holds() ? calmTimes : 1)))
         } else {
           yield* outage.failed(now(), exit.cause)
           yield* Effect.sleep(Outage.pauseMs(outage.count(), yield* Random.next))

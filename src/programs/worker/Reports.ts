@@ -3,8 +3,8 @@
  * without one, so that a row of fifteen seconds is one of a process that is gone.
  */
 import { Effect } from "effect"
+import type { Rhythm } from "../../ports/Rhythm.ts"
 import { type Session, type Sessions, SessionsUnavailable } from "../../ports/Sessions.ts"
-import type { Ticks } from "../../ports/Ticks.ts"
 import * as Deadline from "./Deadline.ts"
 import * as Outage from "./Outage.ts"
 
@@ -19,9 +19,9 @@ export const run = Effect.fnUntraced(function*(options: {
   /** What tells, without building it, whether the session is another one. */
   readonly stamp: () => string
   readonly now: () => number
-  readonly ticks: Ticks
+  readonly rhythm: Rhythm
 }): Effect.fn.Return<never> {
-  const { now, sessions, ticks } = options
+  const { now, sessions, rhythm } = options
   const outage = Outage.make("reporting this process")
   let said: string | null = null
   let saidMs = Number.NEGATIVE_INFINITY
@@ -39,7 +39,7 @@ export const run = Effect.fnUntraced(function*(options: {
         Effect.catchCause((cause) => outage.failed(now(), cause))
       )
     }
-    yield* Effect.sleep(ticks.within(lookEveryMs))
+    yield* Effect.sleep(rhythm.within(lookEveryMs))
   }
 })
 

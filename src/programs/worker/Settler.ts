@@ -11,7 +11,7 @@ import { Cause, Context, Effect, Exit, Random } from "effect"
 import type { JobId } from "../../domain/JobId.ts"
 import { type Outcome, type Settlement, settlement } from "../../domain/Outcome.ts"
 import type { JobStore } from "../../ports/JobStore.ts"
-import type { Ticks } from "../../ports/Ticks.ts"
+import type { Rhythm } from "../../ports/Rhythm.ts"
 import type { Loop } from "../process/Loops.ts"
 import * as Meters from "../process/Meters.ts"
 import type { HeldJob } from "./Leases.ts"
@@ -54,12 +54,12 @@ export const make = (options: {
   readonly store: JobStore["Service"]
   readonly context: Context.Context<never>
   readonly now: () => number
-  readonly ticks: Ticks
+  readonly rhythm: Rhythm
   readonly loop: Loop
   /** Their ending is on record, or refused for good. */
   readonly settled: (held: ReadonlyArray<HeldJob>) => void
 }): Settler => {
-  const { context, loop, now, store, ticks } = options
+  const { context, loop, now, store, rhythm } = options
   const random = Context.get(context, Random.Random)
   const more = Signal.make()
   const emptied = Signal.make()
@@ -222,7 +222,7 @@ export const make = (options: {
         })
       }
     }
-    let nextMs = kept === 0 ? ticks.within(idleMs) : lookUpMs
+    let nextMs = kept === 0 ? rhythm.within(idleMs) : lookUpMs
     for (const entry of alone) {
       nextMs = Math.min(nextMs, Math.max(1, entry.notBeforeMs - now()))
     }

@@ -5,7 +5,7 @@
  * by reading them every few seconds.
  */
 import { Effect, Queue } from "effect"
-import type { Ticks } from "../../ports/Ticks.ts"
+import type { Rhythm } from "../../ports/Rhythm.ts"
 import type { Subscription, Transport, Wake } from "../../ports/Transport.ts"
 import type { Loops } from "../process/Loops.ts"
 import type { ClaimLoop } from "./ClaimLoop.ts"
@@ -35,9 +35,9 @@ export const make = (options: {
   /** How many ids may wait here to be claimed. */
   readonly wanted: () => number
   readonly now: () => number
-  readonly ticks: Ticks
+  readonly rhythm: Rhythm
 }): Subscribing => {
-  const { claims, deliveries, leases, limits, loops, slots, ticks, transport } = options
+  const { claims, deliveries, leases, limits, loops, slots, rhythm, transport } = options
   const outage = Outage.make("subscribing to the transport")
   let hinted = false
 
@@ -94,7 +94,7 @@ export const make = (options: {
         "transport",
         well ? null : "hints do not arrive at present: jobs are found by looking, which is slower"
       )
-      yield* Effect.sleep(well ? ticks.within(healthEveryMs) : healthEveryMs / 10)
+      yield* Effect.sleep(well ? rhythm.within(healthEveryMs) : healthEveryMs / 10)
     }
   })
 

@@ -19,12 +19,12 @@ import { DelayedJobs } from "../../ports/DelayedJobs.ts"
 import { JobStore } from "../../ports/JobStore.ts"
 import { LeaseRegister } from "../../ports/LeaseRegister.ts"
 import { Queues } from "../../ports/Queues.ts"
+import * as Rhythm from "../../ports/Rhythm.ts"
 import { type Session, Sessions } from "../../ports/Sessions.ts"
-import * as Ticks from "../../ports/Ticks.ts"
 import { Transport } from "../../ports/Transport.ts"
 import { Loops } from "../process/Loops.ts"
 import * as Meters from "../process/Meters.ts"
-import { TickPhase } from "../process/TickPhase.ts"
+import { RhythmPhase } from "../process/RhythmPhase.ts"
 import * as Words from "../process/Words.ts"
 import * as Calm from "./Calm.ts"
 import * as ClaimLoop from "./ClaimLoop.ts"
@@ -74,7 +74,7 @@ const make = Effect.gen(function*() {
   const runFork = Effect.runForkWith(context)
 
   const now = () => Number(clock.monotonicTimeNanosUnsafe()) / 1e6
-  const ticks = Ticks.make(yield* TickPhase, now)
+  const rhythm = Rhythm.make(yield* RhythmPhase, now)
   const calm = Calm.make({ hinted: () => subscribing.hinted(), now })
   const leaseMs = Duration.toMillis(config.lease)
   const everyMs = heartbeatMs(leaseMs)
@@ -98,7 +98,7 @@ const make = Effect.gen(function*() {
     running: () => slots.active(),
     calm,
     now,
-    ticks,
+    rhythm,
     changed: () => {
       slots.trim()
       claims.wake()
@@ -110,7 +110,7 @@ const make = Effect.gen(function*() {
     store,
     context,
     now,
-    ticks,
+    rhythm,
     loop: yield* loops.register("settle", loopLimitMs),
     settled: (held) => {
       held.forEach(forget)
@@ -171,7 +171,7 @@ const make = Effect.gen(function*() {
     slots: () => slots,
     leaseMs,
     now,
-    ticks,
+    rhythm,
     loop: yield* loops.register("heartbeat", Math.max(loopLimitMs, 3 * everyMs)),
     log: (effect) => {
       runFork(effect)
@@ -193,7 +193,7 @@ const make = Effect.gen(function*() {
     poll: config.poll,
     calm,
     now,
-    ticks,
+    rhythm,
     drawLease,
     full: settler.full,
     loop: yield* loops.register("claim", loopLimitMs),
@@ -222,7 +222,7 @@ const make = Effect.gen(function*() {
     claims,
     wanted: () => draining ? 0 : Math.max(config.slots, slots.room().want, claims.reach()),
     now,
-    ticks
+    rhythm
   })
 
   const leaseEnds = LeaseEnds.make({ store, register, leases, gatherMs: Math.min(everyMs, 1_000) })
@@ -278,7 +278,7 @@ const make = Effect.gen(function*() {
     session,
     stamp: () => `${Meters.stamp(context)} ${slots.running()} ${slots.runaways()} ${draining}`,
     now,
-    ticks
+    rhythm
   }))
   const claiming = yield* Effect.forkScoped(claims.run)
   yield* Effect.addFinalizer(Effect.fnUntraced(function*() {

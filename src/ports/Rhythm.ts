@@ -5,21 +5,22 @@
  * seldom. So what may come a little sooner or later comes together with the rest (timer coalescing). Each process has a
  * phase of its own, so that a hundred of them do not ask the store at once, whatever woke them all.
  */
-/** Between two ticks. */
+/** Between two of them. */
 export const everyMs = 2_500
 /** So much later than asked for is soon enough. */
 const lateMs = everyMs / 4
 
-export interface Ticks {
+export interface Rhythm {
   /**
-   * How long it is to the last tick that is not much later than `ms` from now. What lasts two ticks, or four, ends at
-   * every second or fourth of them, so that it comes together too. What is shorter than one, or has no end, stays as it is.
+   * How long it is to the last of them that is not much later than `ms` from now. What lasts two or four times as long as
+   * from one to the next ends at every second or fourth, so that it comes together too. What is shorter, or has no end,
+   * stays as it is.
    */
   readonly within: (ms: number) => number
 }
 
 /** `phaseMs` is that of the process; `now` the monotonic clock, in milliseconds. */
-export const make = (phaseMs: number, now: () => number): Ticks => ({
+export const make = (phaseMs: number, now: () => number): Rhythm => ({
   within: (ms) => {
     if (!(ms >= everyMs && ms < Infinity)) {
       return ms

@@ -1,15 +1,15 @@
 /** The instants at which an idle process does what it does every few seconds. */
 import { assert, describe, it } from "@effect/vitest"
-import * as Ticks from "../../src/ports/Ticks.ts"
+import * as Rhythm from "../../src/ports/Rhythm.ts"
 
 const made = (phaseMs: number) => {
   const clock = { ms: 1_000_000 }
-  return { clock, ticks: Ticks.make(phaseMs, () => clock.ms) }
+  return { clock, rhythm: Rhythm.make(phaseMs, () => clock.ms) }
 }
 
 /** When each of some loops, that wait so long each time, is at its turn; each turn takes a little, and a timer may be late. */
 const turns = (
-  { clock, ticks }: { readonly clock: { ms: number }; readonly ticks: Ticks.Ticks },
+  { clock, rhythm }: { readonly clock: { ms: number }; readonly rhythm: Rhythm.Rhythm },
   loops: ReadonlyArray<number>,
   forMs: number
 ) => {
@@ -22,11 +22,11 @@ const turns = (
     }
     clock.ms = Math.max(clock.ms, loop.atMs) + 3
     loop.turns.push(clock.ms)
-    loop.atMs = clock.ms + Math.ceil(ticks.within(loop.ms))
+    loop.atMs = clock.ms + Math.ceil(rhythm.within(loop.ms))
   }
 }
 
-describe("Ticks", () => {
+describe("Rhythm", () => {
   it("loops that began whenever come together from their second turn on, the longer ones with the shorter", () => {
     for (let n = 0; n < 50; n++) {
       const world = made(n * 49.9)
@@ -37,7 +37,7 @@ describe("Ticks", () => {
           awake.push(atMs)
         }
       }
-      assert.isAtMost(awake.length, 300_000 / Ticks.everyMs + 2)
+      assert.isAtMost(awake.length, 300_000 / Rhythm.everyMs + 2)
       // Where the short loop sleeps longer the others wake nobody in between.
       const rare = turns(made(n * 49.9), [5_000, 5_000, 10_000, 20_000], 300_000)
       const wakes = new Set(rare.flatMap(([, ...later]) => later).map((atMs) => Math.round(atMs / 1_000)))
@@ -47,15 +47,15 @@ describe("Ticks", () => {
 
   it("nobody waits much longer than it asked for or hardly at all, and settled loops keep their time", () => {
     for (let n = 0; n < 200; n++) {
-      const { clock, ticks } = made(n * 12.3)
+      const { clock, rhythm } = made(n * 12.3)
       for (const ms of [2_500, 3_000, 4_999, 5_000, 15_000, 25_000]) {
         clock.ms += n * 97.3
-        const waitMs = ticks.within(ms)
-        assert.isAtMost(waitMs, ms + Ticks.everyMs / 4)
-        assert.isAtLeast(waitMs, Ticks.everyMs / 4 - 1)
+        const waitMs = rhythm.within(ms)
+        assert.isAtMost(waitMs, ms + Rhythm.everyMs / 4)
+        assert.isAtLeast(waitMs, Rhythm.everyMs / 4 - 1)
       }
       for (const ms of [2_500, 5_000, 10_000]) {
-        const [first = [], second = []] = turns({ clock, ticks }, [ms, ms], 10 * ms)
+        const [first = [], second = []] = turns({ clock, rhythm }, [ms, ms], 10 * ms)
         for (const loop of [first.slice(1), second.slice(1)]) {
           loop.slice(1).forEach((atMs, n) => assert.approximately(atMs - loop[n]!, ms, 20))
         }
@@ -63,13 +63,13 @@ describe("Ticks", () => {
     }
   })
 
-  it("what is shorter than a tick is left alone", () => {
-    const { ticks } = made(1_234)
-    assert.deepStrictEqual([0, 1, 500, 2_499].map(ticks.within), [0, 1, 500, 2_499])
+  it("what is shorter than the rhythm is left alone", () => {
+    const { rhythm } = made(1_234)
+    assert.deepStrictEqual([0, 1, 500, 2_499].map(rhythm.within), [0, 1, 500, 2_499])
   })
 
   it("processes with other phases come at other instants", () => {
-    const waits = [0, 500, 1_000, 1_500, 2_000].map((phaseMs) => made(phaseMs).ticks.within(5_000))
+    const waits = [0, 500, 1_000, 1_500, 2_000].map((phaseMs) => made(phaseMs).rhythm.within(5_000))
     assert.strictEqual(new Set(waits).size, 5)
   })
 })
