@@ -60,7 +60,11 @@ const elsewhere: Readonly<Record<string, string>> = {
   retention: "retain_ms",
   labels: "tags",
   timezone: "zone",
-  tz: "zone"
+  tz: "zone",
+  concurrency: "slots",
+  maxworkers: "slots",
+  connectionstring: "database_url",
+  dsn: "database_url"
 }
 
 /**

@@ -36,9 +36,11 @@ describe("a name that is none of the known ones", () => {
     ["name", "type"],
     ["jobId", "idempotency_key"],
     ["removeOnComplete", "retain_ms"],
-    ["TIMEZONE", "zone"]
+    ["TIMEZONE", "zone"],
+    ["concurrency", "slots"],
+    ["connectionString", "databaseUrl"]
   ])("%s, as another queue has it, is taken for %s where there is one", (written, right) => {
-    assert.strictEqual(meant(written, [...known, "zone"]), right)
+    assert.strictEqual(meant(written, [...known, "zone", "slots", "databaseUrl"]), right)
     assert.isNull(meant(written, ["paused"]))
   })
 
