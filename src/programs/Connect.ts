@@ -11,6 +11,7 @@ import type { ClientError } from "../adapters/http/ClientError.ts"
 import { strict } from "../adapters/http/QueueApi.ts"
 import { jobStates } from "../domain/JobState.ts"
 import * as Rank from "../domain/Rank.ts"
+import * as Spelling from "../domain/Spelling.ts"
 import type { QueueView } from "../ports/Queues.ts"
 import type { Readiness } from "../ports/Status.ts"
 import * as Bodies from "./client/Bodies.ts"
@@ -196,9 +197,23 @@ const controls = (client: Http.Client["Service"], run: Run) => {
 /** Refused here, in the words of `Deadman.start`, rather than by the server. */
 const bodyOf = (entry: Contract.Entry) => Effect.tap(Bodies.ofJob(entry), (body) => Effect.fromResult(rules.read(body)))
 
+const optionNames: ReadonlyArray<string> = ["url", "token", "deadlineMs", "tryMs", "tries"]
+
+/** A misspelt token would be none. */
+const refuseUnknown = (options: object) => {
+  const strange = Object.keys(options).find((name) => !optionNames.includes(name))
+  if (strange !== undefined) {
+    const near = Spelling.meant(strange, optionNames)
+    throw new TypeError(
+      `${strange} is not an option of connect; these are: ${optionNames.join(", ")}` +
+        (near === null ? "" : `. Is ${near} meant?`)
+    )
+  }
+}
+
 /**
  * A client of the server at `url`, with the calls and answers of `Deadman.start` and no database. It runs nothing in the
- * background, so there is nothing to close. Throws where the address is none.
+ * background, so there is nothing to close. Throws where the address or an option is none.
  *
  * Beside the errors of each call there are `ServerUnavailable` (whose `done` says whether it may have taken effect),
  * `Unauthorized` and `UnexpectedAnswer`.
@@ -208,6 +223,7 @@ export const connect = (options: Http.Options): Connected => {
   if (typeof given !== "object" || given === null) {
     throw new TypeError(`connect takes an object: connect({ url: "${Http.defaults.url}" })`)
   }
+  refuseUnknown(given)
   const made = Effect.runSyncExit(Effect.scoped(Effect.map(Layer.build(Http.layer(options)), Context.get(Http.Client))))
   if (Exit.isFailure(made)) {
     throw Cause.squash(made.cause)

@@ -267,6 +267,10 @@ describe("connect()", () => {
         assert.throws(() => connect({ url: "nowhere" }), /must look like/)
         assert.throws(() => connect("http://127.0.0.1:1" as never), /connect takes an object/)
         assert.throws(() => connect(undefined as never), /connect takes an object/)
+        assert.throws(
+          () => connect({ url: "http://127.0.0.1:1", tocken: "secret-value" } as never),
+          /^tocken is not an option of connect; these are: url, token, deadlineMs, tryMs, tries\. Is token meant\?$/
+        )
         const batch = yield* refusal(() => deadman.submitAll(undefined as never))
         assert.include(batch.message, "submitAll takes an array")
       }).pipe(Effect.provide(Subject.layer())),
