@@ -55,6 +55,10 @@ export const InstantMs = Schema.Int.check(
   Schema.makeFilter((instant: number) => !isSeconds(instant) || secondsRule(instant))
 )
 
+/** A hundred years: from any clock, the instant is one that there is. */
+export const delayMaxMs = 3_155_760_000_000
+export const DelayMs = Schema.Int.check(Schema.isBetween({ minimum: 0, maximum: delayMaxMs }))
+
 /** A hundred years: how long one job may be kept after its end. */
 export const retainMaxMs = 3_155_760_000_000
 export const RetainMs = Schema.Int.check(Schema.isBetween({ minimum: 0, maximum: retainMaxMs }))
@@ -96,6 +100,8 @@ export interface NewJob {
   readonly timeoutMs: number | null
   /** `null`, or a time in the past, means now. */
   readonly runAtMs: number | null
+  /** So long after it is stored it is due, by the store's clock; `runAtMs` is `null` then. Absent: `runAtMs` counts. */
+  readonly delayMs?: number
   readonly tags: ReadonlyArray<string>
   readonly key: KeyClaim | null
   readonly resubmittedFrom: JobId | null
@@ -106,6 +112,10 @@ export interface NewJob {
   /** Absent or `null`: it is stored beside any other. */
   readonly unique?: Unique | null
 }
+
+/** When a job is due that is stored at `nowMs`. */
+export const dueMs = ({ delayMs, runAtMs }: Pick<NewJob, "delayMs" | "runAtMs">, nowMs: number): number =>
+  delayMs === undefined ? Math.max(nowMs, runAtMs ?? 0) : nowMs + delayMs
 
 /** A job of which nothing else is said: due now, in the default queue. */
 export const plainJob = (type: JobType, payload: string): Omit<NewJob, "id"> => ({

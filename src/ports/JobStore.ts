@@ -50,6 +50,8 @@
  *     before. A job with a retention of its own is kept for that, and others for what `prune` is told.
  * 19. `note` keeps lines and progress under the claim they were made with, while it is the current one and after it
  *     has settled its job; what a lost claim notes is left out. It changes no state, and keeps the newest lines only.
+ * 20. A job with a delay is due so long after the instant at which it is stored, which is the one that it was created at,
+ *     and that is what the answer says.
  *
  * Time is the store's own: lengths go in, instants come out. No method hangs: each has a deadline of the adapter's, and
  * then fails with `JobStoreUnavailable`. What was sent may still take effect; that is why submits carry ids, claims

@@ -2,6 +2,7 @@
 import { Clock, Effect, Option } from "effect"
 import { Argument, Command, Flag } from "effect/cli"
 import type { NewJob } from "../adapters/http/Client.ts"
+import type { ClientError, InvalidRequest } from "../adapters/http/ClientError.ts"
 import * as JobText from "./cli/JobText.ts"
 import * as Text from "./cli/Text.ts"
 import { lengthFlag, payloadArgument, payloadOf } from "./CliInput.ts"
@@ -19,6 +20,10 @@ const notAnInstant = (text: string): string =>
       "another one in each; or --in 10m"
     : "a time like 2030-01-31T08:00:00Z"
 
+/** A server of before `delay_ms`: then it is by this machine's clock. */
+const knowsNoDelays = (error: ClientError): error is InvalidRequest =>
+  error._tag === "InvalidRequest" && error.code === "unknown_field" && error.field === "delay_ms"
+
 export const submit = Command.make(
   "submit",
   {
@@ -31,7 +36,7 @@ export const submit = Command.make(
       Flag.optional
     ),
     timeout: lengthFlag("timeout", "After how long a run is interrupted").pipe(Flag.optional),
-    wait: lengthFlag("in", "Due in so long, by this machine's clock").pipe(Flag.optional),
+    wait: lengthFlag("in", "Due so long after it is stored, by the database's clock").pipe(Flag.optional),
     at: Flag.String("at").pipe(
       Flag.withDescription("Due at that time: 2030-01-31T08:00:00Z, or with +02:00 for the Z, or in milliseconds"),
       Flag.withMetavar("time"),
@@ -62,25 +67,35 @@ export const submit = Command.make(
       if (Option.isSome(flags.at) && Option.isSome(flags.wait)) {
         return yield* usage("--at and --in exclude each other: give one of them.")
       }
+      const [wait, within] = [flags.wait, flags.startWithin].map(Option.getOrNull)
+      if ((wait ?? 0) > (within ?? Infinity)) {
+        return yield* usage("--start-within must not be shorter than --in: the job would be dead before it is due.")
+      }
       const now = yield* Clock.currentTimeMillis
-      const due = Option.orElse(flags.at, () => Option.map(flags.wait, (ms) => now + ms))
       const set = <K extends keyof NewJob>(name: K, value: Option.Option<NewJob[K]>) =>
         Option.isNone(value) ? {} : { [name]: value.value }
-      const { job, outcome } = yield* client.submit({
+      const asked: NewJob = {
         type: flags.type,
         ...(yield* payloadOf(flags.payload)),
         ...set("queue", flags.queue),
         ...set("priority", flags.priority),
         ...set("max_attempts", flags.maxAttempts),
         ...set("timeout_ms", flags.timeout),
-        ...set("run_at_ms", due),
+        ...set("run_at_ms", flags.at),
+        ...set("delay_ms", flags.wait),
         ...(flags.tags.length === 0 ? {} : { tags: flags.tags }),
         ...set("idempotency_key", flags.key),
         ...set("start_by_ms", Option.map(flags.startWithin, (ms) => now + ms)),
         ...set("retain_ms", flags.retain),
         ...(flags.unique ? { unique: {} } : {})
-      })
-      if (Option.isSome(due)) {
+      }
+      const { job, outcome } = yield* client.submit(asked).pipe(
+        Effect.catchIf(knowsNoDelays, (refused) => {
+          const { delay_ms: delay, ...rest } = asked
+          return typeof delay === "number" ? client.submit({ ...rest, run_at_ms: now + delay }) : Effect.fail(refused)
+        })
+      )
+      if (Option.isSome(flags.at) || Option.isSome(flags.wait)) {
         yield* note(`due at ${Text.time(job.run_at_ms)} UTC`)
       }
       if (!flags.until) {

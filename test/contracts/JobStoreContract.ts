@@ -14,6 +14,7 @@ import type { JobStore } from "../../src/ports/JobStore.ts"
 import * as Clock from "../support/Clock.ts"
 import { claimLaws } from "./JobStoreContractClaim.ts"
 import { controlLaws } from "./JobStoreContractControl.ts"
+import { delayLaws } from "./JobStoreContractDelays.ts"
 import { edgeLaws } from "./JobStoreContractEdges.ts"
 import { keyLaws } from "./JobStoreContractKeys.ts"
 import { leaseLaws } from "./JobStoreContractLeases.ts"
@@ -41,7 +42,8 @@ const parts = [
   readLaws,
   retentionLaws,
   uniqueLaws,
-  termLaws
+  termLaws,
+  delayLaws
 ]
 
 interface Options {

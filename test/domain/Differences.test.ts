@@ -17,7 +17,7 @@ const asked: Partial<NewJob> = {
   unique: { fields: ["a"], window_ms: null, states: ["pending"], on_conflict: "skip" }
 }
 
-const others: Record<Exclude<keyof NewJob, "id" | "key" | "resubmittedFrom">, Partial<NewJob>> = {
+const others: Record<Exclude<keyof NewJob, "id" | "key" | "resubmittedFrom" | "delayMs">, Partial<NewJob>> = {
   type: { type: JobType.make("other") },
   payload: { payload: `{"a":1,"b":["y"]}` },
   queue: { queue: Queue.make("other") },
@@ -66,5 +66,11 @@ describe("Differences", () => {
       const [found] = yield* store.get([due.id])
       assert.deepStrictEqual(Differences.between({ ...due, runAtMs: found!.createdAtMs - 1 }, found!), [])
       assert.deepStrictEqual(Differences.between({ ...due, runAtMs: found!.createdAtMs + 1 }, found!), ["runAtMs"])
+      assert.deepStrictEqual(Differences.between({ ...due, delayMs: 60_000 }, found!), ["delayMs"])
+      const waits = yield* Jobs.job({ delayMs: 60_000 })
+      yield* store.submit([waits], { atomic: true })
+      const [waiting] = yield* store.get([waits.id])
+      assert.deepStrictEqual(Differences.between(waits, waiting!), [])
+      assert.deepStrictEqual(Differences.between({ ...waits, delayMs: 60_001 }, waiting!), ["delayMs"])
     }).pipe(Effect.provide(JobStoreMemory.layer)))
 })

@@ -207,7 +207,7 @@ export const laws: Laws = {
       Effect.gen(function*() {
         const dueMs = (yield* Clock.currentTimeMillis) + 1_200
         const delayed = yield* submit({ type: "noop", run_at_ms: dueMs })
-        const hurried = yield* submit({ type: "noop", run_at_ms: dueMs + 3_600_000 })
+        const hurried = yield* submit({ type: "noop", delay_ms: 3_600_000 })
         yield* send("POST", `/jobs/${hurried}/retry`)
         yield* reaches(hurried, "completed")
         const found = yield* reaches(delayed, "completed")

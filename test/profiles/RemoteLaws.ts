@@ -96,7 +96,8 @@ export const timedLaws: Laws = {
           "a priority": elsewhere({ priority: 5 }),
           "a batch": two.api.send("POST", "/jobs/batch", [{ type }]),
           "SQL": Effect.promise(() => client.query(`SELECT deadman.submit('${type}', '1')`)),
-          "a delay": Effect.flatMap(
+          "a delay": elsewhere({ delay_ms: 50 }),
+          "a time": Effect.flatMap(
             Clock.currentTimeMillis,
             (nowMs) => elsewhere({ run_at_ms: nowMs + 50 })
           ),

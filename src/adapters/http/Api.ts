@@ -11,6 +11,7 @@ import { Backoff, defaults as backoffDefault } from "../../domain/Backoff.ts"
 import {
   attemptDefault,
   batchJobsMax,
+  DelayMs,
   IdempotencyKey,
   InstantMs,
   JobType,
@@ -47,6 +48,9 @@ export const NewJobBody = Schema.Struct({
   }),
   run_at_ms: Schema.optionalKey(Schema.NullOr(InstantMs)).annotate({
     description: "When it is due, in milliseconds since the epoch by the database's clock; now by default"
+  }),
+  delay_ms: Schema.optionalKey(Schema.NullOr(DelayMs)).annotate({
+    description: "In place of run_at_ms: how long after it is stored it is due, by the database's clock"
   }),
   backoff: Schema.optionalKey(Backoff).annotate({
     description:

@@ -11,6 +11,7 @@ import * as Backoff from "../../domain/Backoff.ts"
 import {
   attemptDefault,
   attemptMax,
+  delayMaxMs,
   IdempotencyKey,
   instantMaxMs,
   isSeconds,
@@ -51,6 +52,7 @@ export const fields = [
   "priority",
   "max_attempts",
   "run_at_ms",
+  "delay_ms",
   "backoff",
   "timeout_ms",
   "tags",
@@ -78,9 +80,15 @@ const decodeBackoff = (value: unknown): Backoff.Backoff | null => {
     : null
 }
 
-/** Over the fields as sent, the key itself left out: JSON that means the same has the same fingerprint. */
+/**
+ * Over the fields as sent, the key itself left out: JSON that means the same has the same fingerprint. A delay is in it and
+ * not the instant that comes of it, so that a repeat is one whenever it comes; and none at all is as before there were any.
+ */
 export const fingerprint = (body: Fields): string => {
-  const { idempotency_key: _, ...sent } = body
+  const { idempotency_key: _, ...sent }: Record<string, unknown> = body
+  if (sent["delay_ms"] === 0 || sent["delay_ms"] === null) {
+    delete sent["delay_ms"]
+  }
   return createHash("sha256").update(JsonText.canonical(sent)).digest("base64url")
 }
 
@@ -111,7 +119,7 @@ export const decode = (value: unknown, prefix: string, headerKey: string | null)
   let tags: ReadonlyArray<string> = []
   let key = headerKey
   // Set only where they are sent: most jobs have none of them.
-  const terms: { startByMs?: number | null; retainMs?: number | null; unique?: Unique | null } = {}
+  const terms: { delayMs?: number; startByMs?: number | null; retainMs?: number | null; unique?: Unique | null } = {}
   for (const field of Object.keys(value)) {
     const given = value[field]
     switch (field) {
@@ -138,6 +146,13 @@ export const decode = (value: unknown, prefix: string, headerKey: string | null)
         else terms.startByMs = given as number | null
         break
       }
+      case "delay_ms":
+        if (given !== null && !isWhole(given, 0, delayMaxMs)) return wrong(prefix, field, whole(0, delayMaxMs))
+        if (given !== null && (value["run_at_ms"] ?? null) !== null) {
+          return wrong(prefix, field, "must not be given with run_at_ms: one of the two says when the job is due")
+        }
+        if (given !== null && given !== 0) terms.delayMs = given
+        break
       case "timeout_ms":
         if (given !== null && !isWhole(given, 1, timeoutMaxMs)) return wrong(prefix, field, whole(1, timeoutMaxMs))
         timeoutMs = given

@@ -7,7 +7,7 @@
  */
 import type { LeaseId } from "../../domain/Claim.ts"
 import * as History from "../../domain/History.ts"
-import type { ClaimedJob, Job, JobError, JobEvent, NewJob } from "../../domain/Job.ts"
+import { type ClaimedJob, dueMs, type Job, type JobError, type JobEvent, type NewJob } from "../../domain/Job.ts"
 import type { JobId } from "../../domain/JobId.ts"
 import type { DeadReason, JobState } from "../../domain/JobState.ts"
 import * as Notes from "../../domain/Notes.ts"
@@ -53,7 +53,7 @@ export interface JobRow {
 }
 
 export const make = (submitted: NewJob, nowMs: number): JobRow => {
-  const runAtMs = Math.max(submitted.runAtMs ?? nowMs, nowMs)
+  const runAtMs = dueMs(submitted, nowMs)
   return {
     submitted,
     createdAtMs: nowMs,

@@ -140,9 +140,10 @@ export const make = (tables: Tables.Tables): Pick<JobStore["Service"], "submit" 
       if (!isFinal(row.state)) {
         return { _tag: "Refused", state: row.state }
       }
+      const { delayMs: _, ...submitted } = row.submitted
       const copy = tables.jobs.get(as) ??
         insert(tables, {
-          ...row.submitted,
+          ...submitted,
           id: as,
           runAtMs: null,
           key: null,

@@ -24,6 +24,7 @@ import schedules from "./migrations/0005_schedules.ts"
 import handlers from "./migrations/0006_handlers.ts"
 import indexes, { type Index } from "./migrations/0007_indexes.ts"
 import instants from "./migrations/0008_instants.ts"
+import delays from "./migrations/0009_delays.ts"
 import * as Target from "./Target.ts"
 
 /** What is done in one transaction, or indexes, each of which is there or not. */
@@ -35,7 +36,8 @@ const steps: ReadonlyArray<Effect.Effect<void, SqlError.SqlError, SqlClient.SqlC
   schedules,
   handlers,
   indexes,
-  instants
+  instants,
+  delays
 ]
 
 /** The version of the schema that this program reads and writes. */

@@ -40,6 +40,8 @@ export interface SubmitOptions {
   readonly timeoutMs?: number | undefined
   /** When the job is due: an instant, in milliseconds since the epoch by the database's clock; absent: now. */
   readonly runAtMs?: number | undefined
+  /** In place of `runAtMs`: so long after it is stored the job is due, whatever clock the caller has. */
+  readonly delayMs?: number | undefined
   /** An instant, as `runAtMs`: not started by then, the job is dead as `expired`. */
   readonly startByMs?: number | undefined
   /** How long the job is kept after its end; absent: as configured, 7 days if it completed and 30 if it is dead. */

@@ -1,5 +1,6 @@
 import { assert, it } from "@effect/vitest"
 import { Effect, Layer } from "effect"
+import * as Database from "../../../src/adapters/postgres/Database.ts"
 import * as JobStorePostgres from "../../../src/adapters/postgres/JobStorePostgres.ts"
 import * as Backoff from "../../../src/domain/Backoff.ts"
 import type { NewJob } from "../../../src/domain/Job.ts"
@@ -32,7 +33,8 @@ it.layer(layer, { excludeTestServices: true })("JobStorePostgres: a flush of man
         { resubmittedFrom },
         { payload: `{"wörter":"€ 😀"}` },
         { runAtMs: nowMs + hourMs, priority: 2 },
-        { runAtMs: nowMs - hourMs, priority: -1 }
+        { runAtMs: nowMs - hourMs, priority: -1 },
+        { delayMs: hourMs, priority: 3 }
       ]
       const flush = (whole: ReadonlyArray<Partial<NewJob>>, kinds: number) =>
         Effect.forEach(
@@ -68,7 +70,8 @@ it.layer(layer, { excludeTestServices: true })("JobStorePostgres: a flush of man
       for (const job of sent) {
         const row = byId.get(job.id)!
         const created = Number(row["created"])
-        const waits = job.runAtMs !== null && job.runAtMs > created
+        const due = job.delayMs === undefined ? Math.max(created, job.runAtMs ?? 0) : created + job.delayMs
+        const waits = due > created
         assert.deepStrictEqual(row, {
           id: job.id,
           type: job.type,
@@ -82,9 +85,9 @@ it.layer(layer, { excludeTestServices: true })("JobStorePostgres: a flush of man
           tags: job.tags.length === 0 ? null : job.tags,
           resubmitted_from: job.resubmittedFrom,
           created,
-          due: Math.max(created, job.runAtMs ?? 0),
+          due,
           rank: waits ? null : created - job.priority * stepMs,
-          wait: waits ? job.runAtMs : null,
+          wait: waits ? due : null,
           state: 0
         })
       }
@@ -100,5 +103,49 @@ it.layer(layer, { excludeTestServices: true })("JobStorePostgres: a flush of man
           sent.filter((job) => job.type === type && job.queue === queue).length
         )
       }
+    }))
+})
+
+it.layer(Postgres.layer, { excludeTestServices: true })("JobStorePostgres: delays", (it) => {
+  it.effect("only what has one is stored by statements that look for them", () =>
+    Effect.gen(function*() {
+      const texts: Array<string> = []
+      const watched = Layer.effect(
+        Database.Database,
+        Effect.map(Database.Database, (database) =>
+          Database.Database.of({
+            ...database,
+            query: (lane, text, params, options) => {
+              texts.push(text)
+              return database.query(lane, text, params, options)
+            }
+          }))
+      )
+      yield* Effect.gen(function*() {
+        const store = yield* JobStore
+        const key = Effect.map(Jobs.freshKey, (key) => ({ key: { key, fingerprint: "f" } }))
+        const kinds = Effect.all([
+          Effect.succeed({}),
+          Effect.succeed({ priority: 1 }),
+          Effect.succeed({ runAtMs: 1 }),
+          key
+        ])
+        /** How many of the statements look for delays, of how many that store. */
+        const looking = Effect.fnUntraced(function*(own: Partial<NewJob>) {
+          texts.length = 0
+          for (const kind of yield* kinds) {
+            yield* store.submit([yield* Jobs.job({ ...kind, ...own }), yield* Jobs.job({ priority: 1 })], {
+              atomic: false
+            })
+          }
+          const stores = texts.filter((text) => text.includes("INSERT INTO deadman.body"))
+          assert.isAtLeast(stores.length, 5)
+          return stores.filter((text) => text.includes("s.due")).length
+        })
+        assert.strictEqual(yield* looking({}), 0)
+        assert.isAtLeast(yield* looking({ runAtMs: null, delayMs: hourMs }), 4)
+      }).pipe(
+        Effect.provide(Layer.provide(JobStorePostgres.layer({ wake: true, keyTtlMs: 0 }), watched))
+      )
     }))
 })

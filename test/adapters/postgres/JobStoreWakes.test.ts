@@ -49,6 +49,14 @@ it.layer(Layer.provideMerge(store(true), Postgres.layer), { excludeTestServices:
         assert.deepStrictEqual(yield* heard, ["d", "r"])
         yield* jobStore.submit([yield* Jobs.job({ runAtMs: yield* after(3_600_000) })], { atomic: false })
         assert.deepStrictEqual(yield* heard, [])
+        const key = { key: { key: yield* Jobs.freshKey, fingerprint: "f" } }
+        for (const own of [{}, key, { retainMs: 60_000 }]) {
+          const [soon, far] = [yield* Jobs.job({ ...own, delayMs: 1_500 }), yield* Jobs.job({ delayMs: 3_600_000 })]
+          yield* jobStore.submit([soon], { atomic: false })
+          assert.deepStrictEqual(yield* heard, ["d"])
+          yield* jobStore.submit([far], { atomic: false })
+          assert.deepStrictEqual(yield* heard, [])
+        }
 
         const jobs = yield* submittedAll(6)
         const asked = yield* request(jobs[0]!)

@@ -76,7 +76,9 @@ const good: ReadonlyArray<readonly [payload: unknown, options: Fields]> = [
   [{ a: 1, b: 4 }, { unique: { fields: null, window_ms: null, states: ["dead", "pending"], on_conflict: "replace" } }],
   [{ a: 1 }, { start_by_ms: 253_402_300_799_999, retain_ms: 0, unique: null }],
   [{ a: 1 }, { start_by_ms: null, retain_ms: 3_155_760_000_000, run_at_ms: 0 }],
-  [{ a: 1 }, { run_at_ms: 999_999_999, start_by_ms: 100_000_000_000 }]
+  [{ a: 1 }, { run_at_ms: 999_999_999, start_by_ms: 100_000_000_000 }],
+  [0, { delay_ms: 3_155_760_000_000, run_at_ms: null }],
+  [0, { delay_ms: 0, start_by_ms: 100_000_000_000 }]
 ]
 
 const bad: ReadonlyArray<readonly [field: string, payload: unknown, options: unknown]> = [
@@ -96,6 +98,12 @@ const bad: ReadonlyArray<readonly [field: string, payload: unknown, options: unk
   ["run_at_ms", 0, { run_at_ms: 253_402_300_800_000 }],
   ["run_at_ms", 0, { run_at_ms: 1_000_000_000 }],
   ["run_at_ms", 0, { run_at_ms: 99_999_999_999 }],
+  ["delay_ms", 0, { delay_ms: -1 }],
+  ["delay_ms", 0, { delay_ms: 0.5 }],
+  ["delay_ms", 0, { delay_ms: "1" }],
+  ["delay_ms", 0, { delay_ms: 3_155_760_000_001 }],
+  ["delay_ms", 0, { delay_ms: 1, run_at_ms: 1 }],
+  ["delay_ms", 0, { delay_ms: 0, run_at_ms: 0 }],
   ["timeout_ms", 0, { timeout_ms: 0 }],
   ["timeout_ms", 0, { timeout_ms: 604_800_001 }],
   ["backoff", 0, { backoff: null }],
@@ -267,6 +275,30 @@ it.layer(layer, { excludeTestServices: true, timeout: "2 minutes" })("deadman.su
       assert.match(other.message, /^idempotency_key was used/)
       assert.deepStrictEqual(otherByHttp, { _tag: "KeyMismatch", id: first })
       assert.lengthOf(yield* Steps.take({ type }), 1)
+    }))
+
+  it.effect("a delay counts from the call, and its key knows it again however much later", () =>
+    Effect.gen(function*() {
+      const sql = yield* connected()
+      const type = yield* Jobs.freshType
+      const delayed = { delay_ms: 60_000, idempotency_key: yield* Jobs.freshKey }
+      const first = yield* call(sql, type, 1, delayed)
+      const { createdAtMs, runAtMs } = yield* Steps.read(first)
+      assert.strictEqual(runAtMs - createdAtMs, 60_000)
+      yield* Effect.sleep("20 millis")
+      assert.strictEqual(yield* call(sql, type, 1, delayed), first)
+      assert.deepStrictEqual(yield* insertedBy({ type, payload: 1, ...delayed }), { _tag: "Replayed", id: first })
+      assert.strictEqual(saidOf(yield* Effect.flip(call(sql, type, 1, { ...delayed, delay_ms: 60_001 }))).code, "DM003")
+
+      const idempotency_key = yield* Jobs.freshKey
+      const plain = yield* insertedBy({ type, payload: 2, idempotency_key })
+      for (const delay_ms of [0, null]) {
+        const none = { delay_ms, idempotency_key }
+        assert.deepStrictEqual(
+          { id: yield* call(sql, type, 2, none), ...yield* insertedBy({ type, payload: 2, ...none }) },
+          { _tag: "Replayed", id: plain._tag === "Created" ? plain.id : assert.fail(plain._tag) }
+        )
+      }
     }))
 
   it.effect("what must be unique is so, whichever way it comes", () =>

@@ -142,6 +142,9 @@ it.live(
   180_000
 )
 
+/** The step that gives the SQL functions delays is 0009. */
+const versionBeforeDelays = 8
+
 /** The step that makes indexes beside running processes is 0007. */
 const versionBeforeIndexes = 6
 
@@ -199,6 +202,30 @@ it.live("a process of before adds routes with the rights that it had, and they a
       `SELECT paused FROM deadman.route WHERE type = 'new'`
     )
     assert.deepStrictEqual(rows, [{ paused: true }])
+  }).pipe(Effect.scoped))
+
+it.live("a role that was allowed to submit from SQL may still do so when the functions are those of a later step", () =>
+  Effect.gen(function*() {
+    const { url } = yield* freshDatabase
+    const role = `deadman_shop_${randomUUID().slice(0, 8)}`
+    yield* Effect.acquireRelease(
+      on(
+        url,
+        `CREATE ROLE ${role}`,
+        `GRANT USAGE ON SCHEMA deadman TO ${role}`,
+        `GRANT EXECUTE ON FUNCTION deadman.submit(text, jsonb, jsonb) TO ${role}`,
+        `UPDATE deadman.meta SET schema_version = ${versionBeforeDelays}`
+      ),
+      () => Effect.orDie(on(url, `DROP OWNED BY ${role}`, `DROP ROLE ${role}`))
+    )
+    yield* migrate(url)
+    assert.strictEqual(yield* versionOf(url), schemaVersion)
+    const rows = yield* on(
+      url,
+      `SET ROLE ${role}`,
+      `SELECT deadman.submit('t', '1', '{"delay_ms": 5}') IS NOT NULL AS done`
+    )
+    assert.deepStrictEqual(rows, [{ done: true }])
   }).pipe(Effect.scoped))
 
 const store = Layer.provideMerge(JobStorePostgres.layer({ wake: false, keyTtlMs: 60_000 }), Postgres.layer)

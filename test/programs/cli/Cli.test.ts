@@ -143,7 +143,9 @@ it.layer(Server.layer, { excludeTestServices: true, timeout: "2 minutes" })("dea
   it.effect("books a job for later, lets it run now, and cancels it", () =>
     Effect.gen(function*() {
       const later = documentOf(ok(yield* deadman("submit", "cli.none", "--in", "1h", "--json")))
-      assert.isAbove(later.run_at_ms - later.created_at_ms, 3_590_000)
+      assert.strictEqual(later.run_at_ms - later.created_at_ms, 3_600_000)
+      const booked = ["submit", "cli.none", "--in", "1h", "--key", "cli-in"]
+      assert.strictEqual(ok(yield* deadman(...booked)).out, ok(yield* deadman(...booked)).out)
       const now = documentOf(ok(yield* deadman("retry", later.id, "--json")))
       assert.isBelow(now.run_at_ms - later.created_at_ms, 180_000)
       assert.strictEqual(documentOf(ok(yield* deadman("cancel", later.id, "--json"))).reason, "cancelled")
@@ -397,6 +399,7 @@ it.layer(Server.layer, { excludeTestServices: true, timeout: "2 minutes" })("dea
           ["list", "--limit", "0"],
           ["bogus"],
           ["submit", "noop", "--in", "soon"],
+          ["submit", "noop", "--in", "1h", "--start-within", "1m"],
           ["server", "--port", "1"],
           ["--json", "server"],
           ["--json", "dev"],

@@ -73,6 +73,11 @@ const speaks = (deadman: Speaker) =>
         .then((job) => deadman.cancel(job))
     )
     const aloneStill = yield* does(() => deadman.cancel(alone))
+    const delayed = yield* does(() =>
+      deadman.submit("later", null, { delayMs: 60_000, idempotencyKey: "later-1" })
+        .then(() => deadman.submit("later", null, { delayMs: 60_000, idempotencyKey: "later-1" }))
+        .then((job) => deadman.get(job))
+    )
     const tooMany = yield* refusal(() => deadman.submitAll(Array.from({ length: 10_001 }, () => ({ job: "many" }))))
     const cancelled = yield* does(() => deadman.cancel(all[1]!))
     const late = yield* refusal(() => deadman.wait(first, { timeoutMs: 1 }))
@@ -146,6 +151,7 @@ const speaks = (deadman: Speaker) =>
       fields: [badCron.field, badQueue.field],
       messages: [badCron.message, badQueue.message],
       unique: [alone.unique, alone.backoff, aloneStill.state, aloneStill.reason, aloneStill.unique],
+      delayed: delayed === null ? null : delayed.runAtMs - delayed.createdAtMs,
       tooMany: [tooMany._tag, tooMany.field, tooMany.message],
       gone,
       nobodys,
@@ -178,6 +184,7 @@ describe("Deadman.start and connect()", () => {
       const here = yield* speaks(deadman)
       const { port } = yield* ServerAddress
       const there = yield* speaks(connect({ url: `http://127.0.0.1:${port}` }))
+      assert.strictEqual(here.delayed, 60_000)
       assert.deepStrictEqual(here.errors, [
         "WaitTimedOut",
         "WrongState",

@@ -136,6 +136,8 @@ describe("Deadman.start", () => {
       assert.match(yield* said(() => web.submit("x", null, { maxAttempts: 0 })), /^maxAttempts must be a whole number/)
       const at = new Date(0) as unknown as number
       assert.match(yield* said(() => web.submit("x", null, { runAtMs: at })), /^runAtMs must be milliseconds since the/)
+      const inTwoWays = { runAtMs: 1, delayMs: 1 }
+      assert.match(yield* said(() => web.submit("x", null, inTwoWays)), /^delayMs must not be given with runAtMs: /)
       assert.include(yield* said(() => web.submit("x", { a: [Number.NaN] })), "NaN, which JSON cannot hold")
       assert.include(yield* said(() => web.submit("x", { a: 1n })), "a BigInt")
       // JSON would make null or {} of these.

@@ -5,6 +5,7 @@ import * as DelayedJobsMemory from "../../../src/adapters/memory/DelayedJobsMemo
 import * as TransportMemory from "../../../src/adapters/memory/TransportMemory.ts"
 import { JobType } from "../../../src/domain/Job.ts"
 import type { Unique } from "../../../src/domain/Unique.ts"
+import { DelayedJobs } from "../../../src/ports/DelayedJobs.ts"
 import { JobStore } from "../../../src/ports/JobStore.ts"
 import { type JobDraft, Submitter } from "../../../src/ports/Submitter.ts"
 import { Transport } from "../../../src/ports/Transport.ts"
@@ -23,6 +24,7 @@ interface Options {
   readonly fingerprint?: string
   readonly payload?: string
   readonly runAtMs?: number
+  readonly delayMs?: number
   readonly unique?: Unique
 }
 
@@ -293,7 +295,12 @@ test("the workers are told after the commit, unless the store has told them", ()
     assert.strictEqual(wake._tag, "Ready")
     yield* submit(draft({ runAtMs: (yield* Clock.currentTimeMillis) + 60_000 }))
     yield* settle
+    const nowMs = yield* Clock.currentTimeMillis
+    yield* submit(draft({ delayMs: 30_000 }))
+    yield* settle
     assert.strictEqual(yield* Queue.size(wakes), 0, "what is not due wakes nobody")
+    const { nextMs } = yield* (yield* DelayedJobs).due(nowMs, 10)
+    assert.strictEqual(nextMs, nowMs + 30_000, "the promoter knows when a delay is over")
   }))
 
 const keyed = (count: number) => Array.from({ length: count }, (_, n) => draft({ key: `k${n}` }))

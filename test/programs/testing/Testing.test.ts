@@ -77,7 +77,10 @@ describe("deadman/testing", () => {
       },
       (deadman) =>
         Promise.all(
-          [10, 300, 20].map((days) => deadman.submit("tick", null, { runAtMs: Number(at) + days * 86_400_000 }))
+          [10, 300, 20].map((days) => {
+            const ms = days * 86_400_000
+            return deadman.submit("tick", null, days === 10 ? { runAtMs: Number(at) + ms } : { delayMs: ms })
+          })
         )
           .then(([ten, late, twenty]) =>
             deadman.advance(365 * 86_400_000).then((ran) => {

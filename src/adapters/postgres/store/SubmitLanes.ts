@@ -5,12 +5,13 @@
  * opposite order would deadlock.
  */
 import { Effect } from "effect"
-import type { NewJob } from "../../../domain/Job.ts"
+import { dueMs, type NewJob } from "../../../domain/Job.ts"
 import type { JobId } from "../../../domain/JobId.ts"
 import type { Submitted } from "../../../ports/JobStore.ts"
 import { type Database, ints, type Lane, laneFor, longs, type Session, texts, uuids } from "../Database.ts"
 import type { DatabaseFailed } from "../DatabaseFailed.ts"
 import type { StoreOptions } from "./Rows.ts"
+import * as Delays from "./SubmitDelays.ts"
 import * as Plain from "./SubmitPlain.ts"
 import * as Sql from "./SubmitSql.ts"
 import * as Terms from "./SubmitTerms.ts"
@@ -40,7 +41,7 @@ const parameters = (jobs: ReadonlyArray<NewJob>): ReadonlyArray<unknown> => [
   ints(jobs.map((job) => job.maxAttempts)),
   texts(jobs.map(Plain.backoffLiteral)),
   ints(jobs.map((job) => job.timeoutMs)),
-  longs(jobs.map((job) => job.runAtMs)),
+  longs(jobs.map(Delays.whenOf)),
   texts(jobs.map((job) => Plain.tagLiteral(job.tags))),
   uuids(jobs.map((job) => job.resubmittedFrom)),
   texts(jobs.map((job) => job.key === null ? null : job.key.key)),
@@ -61,7 +62,8 @@ export const refusal = (error: DatabaseFailed): Submitted => ({
 })
 
 export const make = (db: Database["Service"], options: StoreOptions) => {
-  const sql = Sql.make(options)
+  const sql = Sql.make(options, false)
+  const delayed = Sql.make(options, true)
   const plain = Plain.make(db, options)
   const termed = Terms.statement(options)
 
@@ -84,12 +86,13 @@ export const make = (db: Database["Service"], options: StoreOptions) => {
   /** One statement for all of `jobs`. Those it says nothing about were there before. */
   const insert = Effect.fnUntraced(function*(
     session: Session | null,
-    text: string,
+    form: keyof typeof sql,
     jobs: ReadonlyArray<NewJob>,
     lockMs: number | null,
     answers: Answers
   ) {
     let rest = jobs
+    const text = (jobs.some(Delays.hasDelay) ? delayed : sql)[form]
     for (let round = 0; round < roundMax && rest.length > 0; round++) {
       const [row] = yield* query<Sql.InsertedRow>(
         session,
@@ -102,7 +105,7 @@ export const make = (db: Database["Service"], options: StoreOptions) => {
       for (const [index, job] of rest.entries()) {
         if (!there.has(index + 1) && !routeless.has(index + 1)) {
           const now = row?.now ?? 0
-          answers.set(job, created(job.id, now, Math.max(now, job.runAtMs ?? 0)))
+          answers.set(job, created(job.id, now, dueMs(job, now)))
         }
       }
       rest = rest.filter((_, index) => routeless.has(index + 1))
@@ -132,7 +135,7 @@ export const make = (db: Database["Service"], options: StoreOptions) => {
     rounds = roundMax
   ): Effect.Effect<ReadonlyArray<Submitted> | null, DatabaseFailed> =>
     Effect.flatMap(plain(jobs), (now) => {
-      if (now !== null) return Effect.succeed(jobs.map((job) => created(job.id, now, Math.max(now, job.runAtMs ?? 0))))
+      if (now !== null) return Effect.succeed(jobs.map((job) => created(job.id, now, dueMs(job, now))))
       return rounds > 1 ? Effect.andThen(addRoutes(jobs), atOnce(jobs, rounds - 1)) : Effect.succeed(null)
     })
 
@@ -152,7 +155,7 @@ export const make = (db: Database["Service"], options: StoreOptions) => {
       )
       if (stored !== null) return jobs.forEach((job, index) => answers.set(job, stored[index]!))
     }
-    yield* insert(session, sql.careful, jobs, lockMs ?? Sql.lockMs, answers)
+    yield* insert(session, "careful", jobs, lockMs ?? Sql.lockMs, answers)
     yield* readStored(session, jobs, answers)
   })
 
@@ -200,7 +203,7 @@ export const make = (db: Database["Service"], options: StoreOptions) => {
       if (rest.length === 0) return
       yield* insert(
         session,
-        lockMs === null ? sql.keyed : sql.keyedCareful,
+        lockMs === null ? "keyed" : "keyedCareful",
         rest.toSorted((a, b) => a.key!.key < b.key!.key ? -1 : 1),
         lockMs,
         answers

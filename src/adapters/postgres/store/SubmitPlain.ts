@@ -14,6 +14,7 @@ import { attemptDefault, type NewJob } from "../../../domain/Job.ts"
 import { type Database, ints, longs, texts, uuids } from "../Database.ts"
 import type { DatabaseFailed } from "../DatabaseFailed.ts"
 import { dueSoonMs, type StoreOptions, wakeChannel, wakes } from "./Rows.ts"
+import * as Delays from "./SubmitDelays.ts"
 import { hasTerms } from "./SubmitTerms.ts"
 
 export const isPlain = (job: NewJob): boolean => job.key === null && !hasTerms(job)
@@ -37,9 +38,12 @@ interface StoredRow {
 
 const kinds = `SELECT CASE WHEN w.at_ms > s.now THEN CASE WHEN w.at_ms <= s.now + ${dueSoonMs} THEN 'd' END ELSE `
 
-/** `timed`: with times to run at, which decide about wakes too. */
-const statement = ({ queued = false, wake }: StoreOptions, timed: boolean): string =>
-  `WITH s AS MATERIALIZED (SELECT deadman.now_ms() AS now),
+const times = "$14::float8[]"
+
+/** `timed`: with times to run at, which decide about wakes too. `delays`: some of these are delays. */
+const statement = ({ queued = false, wake }: StoreOptions, timed: boolean, delays = false): string => {
+  const due = delays ? "s.due" : times
+  return `WITH ${delays ? Delays.clock(times) : "s AS MATERIALIZED (SELECT deadman.now_ms() AS now)"},
    r AS MATERIALIZED (
      SELECT array_agg(r.id ORDER BY x.ord) AS ids, array_agg(r.step_ms ORDER BY x.ord) AS steps
      FROM unnest($4::text[], $5::text[]) WITH ORDINALITY x(type, queue, ord)
@@ -63,7 +67,7 @@ const statement = ({ queued = false, wake }: StoreOptions, timed: boolean): stri
             ${timed ? "CASE WHEN x.run_at_ms > s.now THEN x.run_at_ms::bigint END" : "NULL"},
             r.ids[coalesce(x.route, 1)], x.bytes, coalesce(x.priority, 0)
      FROM r CROSS JOIN s
-     CROSS JOIN unnest($1::uuid[], $3::int[], $7::int[], $8::int[]${timed ? ", $14::float8[]" : ""})
+     CROSS JOIN unnest($1::uuid[], $3::int[], $7::int[], $8::int[]${timed ? `, ${due}` : ""})
        AS x(id, bytes, route, priority${timed ? ", run_at_ms" : ""})
    ),
    t AS (
@@ -74,13 +78,14 @@ const statement = ({ queued = false, wake }: StoreOptions, timed: boolean): stri
     timed
       ? wakes(
         wake,
-        `${kinds}${queued ? "NULL" : "'r'"} END AS kind FROM r CROSS JOIN s CROSS JOIN unnest($14::float8[]) w(at_ms)`
+        `${kinds}${queued ? "NULL" : "'r'"} END AS kind FROM r CROSS JOIN s CROSS JOIN unnest(${due}) w(at_ms)`
       )
       : wake && !queued
       ? `n AS (SELECT pg_notify('${wakeChannel}', 'r') FROM r)`
       : `n AS (SELECT 1 WHERE false)`
   }
    SELECT s.now::float8 AS now, EXISTS (SELECT 1 FROM r) AS stored, (SELECT count(*)::int FROM n) AS woken FROM s`
+}
 
 /** Of one route, with all defaults. $1 ids, $2 payloads, $3 bytes, $4 type, $5 queue, $6 how many. */
 const alikeStatement = ({ queued = false, wake }: StoreOptions): string =>
@@ -134,7 +139,7 @@ const routesOf = (jobs: ReadonlyArray<NewJob>) => {
 
 const isBare = (job: NewJob): boolean =>
   job.priority === 0 && job.maxAttempts === attemptDefault && job.timeoutMs === null && job.runAtMs === null &&
-  job.tags.length === 0 && job.resubmittedFrom === null && backoffLiteral(job) === null
+  !Delays.hasDelay(job) && job.tags.length === 0 && job.resubmittedFrom === null && backoffLiteral(job) === null
 
 const areAlike = (jobs: ReadonlyArray<NewJob>): boolean => {
   const [first] = jobs
@@ -166,7 +171,7 @@ const parameters = (jobs: ReadonlyArray<NewJob>, timed: boolean): ReadonlyArray<
     rare(jobs, backoffLiteral, null, texts, none.texts),
     rare(jobs, (job) => tagLiteral(job.tags), null, texts, none.texts),
     rare(jobs, (job) => job.resubmittedFrom, null, uuids, none.uuids),
-    ...(timed ? [longs(jobs.map((job) => job.runAtMs))] : [])
+    ...(timed ? [longs(jobs.map(Delays.whenOf))] : [])
   ]
 }
 
@@ -175,8 +180,10 @@ export const make = (db: Database["Service"], options: StoreOptions) => {
   const alike = alikeStatement(options)
   const untimed = statement(options, false)
   const timed = statement(options, true)
+  const delayed = statement(options, true, true)
   const store = (jobs: ReadonlyArray<NewJob>) => {
     if (areAlike(jobs)) return db.query<StoredRow>("quick", alike, alikeParameters(jobs))
+    if (jobs.some(Delays.hasDelay)) return db.query<StoredRow>("quick", delayed, parameters(jobs, true))
     const withTimes = jobs.some((job) => job.runAtMs !== null)
     return db.query<StoredRow>("quick", withTimes ? timed : untimed, parameters(jobs, withTimes))
   }

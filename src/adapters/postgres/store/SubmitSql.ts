@@ -1,6 +1,7 @@
 /** The statements of `SubmitLanes.ts`. */
 import { lockTimeoutMs } from "../Database.ts"
 import { dueSoonMs, type StoreOptions, tallies, wakes } from "./Rows.ts"
+import * as Delays from "./SubmitDelays.ts"
 
 export const lockMs = lockTimeoutMs
 
@@ -18,10 +19,14 @@ export interface InsertedRow {
 
 // The parameters: ids, types, queues, payloads, priorities, max_attempts, backoffs, timeouts, run_at_ms, tags,
 // resubmitted_from, keys, fingerprints, and in careful forms the lock timeout.
-const entries = (careful: boolean) =>
-  `s AS MATERIALIZED (
-     SELECT deadman.now_ms() AS now${careful ? `, set_config('lock_timeout', $14, true)` : ""}
-   ),
+const entries = (careful: boolean, delays: boolean) => {
+  const timeout = careful ? `, set_config('lock_timeout', $14, true)` : ""
+  const sent = "$9::float8[]"
+  const due = delays ? "s.due" : sent
+  const clock = delays ? Delays.clock(sent, timeout) : `s AS MATERIALIZED (
+     SELECT deadman.now_ms() AS now${timeout}
+   )`
+  return `${clock},
    x AS MATERIALIZED (
      SELECT x.ord::int AS ord, x.id, x.payload, x.priority, x.max_attempts, x.backoff, x.timeout_ms, x.tags,
             x.resubmitted_from, x.key, x.fingerprint, r.id AS route, s.now,
@@ -30,11 +35,12 @@ const entries = (careful: boolean) =>
             CASE WHEN x.run_at_ms > s.now THEN x.run_at_ms::bigint END AS wait_ms
      FROM s
      CROSS JOIN unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::int[], $6::int[], $7::text[], $8::int[],
-                       $9::float8[], $10::text[], $11::uuid[], $12::text[], $13::text[]) WITH ORDINALITY
+                       ${due}, $10::text[], $11::uuid[], $12::text[], $13::text[]) WITH ORDINALITY
        AS x(id, type, queue, payload, priority, max_attempts, backoff, timeout_ms, run_at_ms, tags, resubmitted_from,
             key, fingerprint, ord)
      LEFT JOIN deadman.route r ON r.type = x.type AND r.queue = x.queue
    )`
+}
 
 const body = (from: string, conflict: string) =>
   `b AS (
@@ -75,20 +81,21 @@ const answer = (there: string) =>
 
 const missing = `(SELECT array_agg(x.ord) FROM x WHERE x.route IS NOT NULL AND x.id <> ALL (ARRAY(SELECT id FROM j)))`
 
-export const make = (options: StoreOptions) => ({
-  careful: `WITH ${entries(true)},
+/** `delays`: for a flush with jobs that have one. */
+export const make = (options: StoreOptions, delays: boolean) => ({
+  careful: `WITH ${entries(true, delays)},
     ${body(`x WHERE x.route IS NOT NULL ORDER BY x.id`, "ON CONFLICT (id) DO NOTHING")},
     ${job(`x JOIN b ON b.id = x.id`)},
     ${ending(options)}
     ${answer(missing)}`,
 
-  keyed: keyed(options, false),
-  keyedCareful: keyed(options, true)
+  keyed: keyed(options, false, delays),
+  keyedCareful: keyed(options, true, delays)
 })
 
 /** The job only where the key was inserted. */
-function keyed(options: StoreOptions, careful: boolean): string {
-  return `WITH ${entries(careful)},
+function keyed(options: StoreOptions, careful: boolean, delays: boolean): string {
+  return `WITH ${entries(careful, delays)},
     k AS (
       INSERT INTO deadman.key (key, job, fingerprint)
       SELECT x.key, x.id, x.fingerprint FROM x WHERE x.route IS NOT NULL
