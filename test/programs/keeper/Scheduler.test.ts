@@ -284,12 +284,17 @@ it.effect("while the store does not answer at all a round ends soon", () =>
           return Effect.fail(away)
         })
     }
+    const { round } = yield* Effect.provideService(Scheduler.make, Schedules, faulty)
+    yield* schedules.put(schedule())
+    yield* TestClock.adjust("11 seconds")
+    assert.strictEqual((yield* Effect.flip(round))._tag, "SchedulesUnavailable")
+    assert.strictEqual(asked, 1, "of one schedule, too, the failure is told")
     yield* Effect.forEach(
       Array.from({ length: 10 }),
       (_, n) => schedules.put(schedule({ name: ScheduleName.make(`s-${n}`) }))
     )
-    const { round } = yield* Effect.provideService(Scheduler.make, Schedules, faulty)
     yield* TestClock.adjust("11 seconds")
+    asked = 0
     assert.strictEqual((yield* Effect.flip(round))._tag, "SchedulesUnavailable")
     assert.strictEqual(asked, 3)
   })))
