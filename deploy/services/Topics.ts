@@ -1,6 +1,7 @@
 /** The topics of Deadman, created where they are missing. */
 import { Effect } from "effect"
 import { Kafka, logLevel } from "kafkajs"
+import * as Mend from "../../src/adapters/kafka/Mend.ts"
 import { ServiceFailed } from "./ServiceFailed.ts"
 
 export interface Topic {
@@ -26,8 +27,9 @@ export const withAdmin = <A>(
       message: `Kafka on ${brokers} cannot ${doing}: ${cause instanceof Error ? cause.message : String(cause)}`
     })
   return Effect.acquireUseRelease(
-    Effect.sync(() =>
-      new Kafka({
+    Effect.sync(() => {
+      Mend.mend()
+      return new Kafka({
         clientId: "deadman-services",
         brokers: brokers.split(","),
         logLevel: logLevel.NOTHING,
@@ -35,7 +37,7 @@ export const withAdmin = <A>(
         requestTimeout: 5_000,
         retry: { initialRetryTime: 100, maxRetryTime: 1_000, retries: 8 }
       }).admin()
-    ),
+    }),
     (admin) => Effect.tryPromise({ try: () => admin.connect().then(() => use(admin)), catch: failed }),
     (admin) => Effect.ignore(Effect.timeout(Effect.promise(() => admin.disconnect()), "2 seconds"))
   ).pipe(

@@ -29,6 +29,8 @@ const heartbeatMs = 1_000
 /** A fetch waits so long for a message; a partition that was paused is fetched again within that. */
 const fetchWaitMs = 500
 const partitionBytes = 65_536
+/** Ids of one fetch that are company enough. */
+const fetchFull = 1_000
 const commitEveryMs = 1_000
 
 /** Silence after which a session is given up: longer than a rebalance. */
@@ -177,7 +179,7 @@ export const make = Effect.fnUntraced(function*(
       fetched = (isFirst ? 0 : fetched) + taken.ids
       if (isFirst) {
         isFirst = false
-        yield* Effect.sleep(Pace.gapMs(before))
+        yield* Effect.sleep(Pace.gapMs(before, fetchFull))
       }
       while (live && isRunning() && inbox.isFull()) {
         yield* inbox.room.wait(heartbeatMs)

@@ -9,9 +9,9 @@ import type { JobId } from "../../domain/JobId.ts"
 import type { DeadLetter } from "../../ports/JobStore.ts"
 
 /** Ids of one message. */
-export const idsMax = 16
-/** As long as there are not so many messages, each has one id. */
-const messagesMin = 64
+export const idsMax = 64
+/** Some for each partition: as long as there are not so many messages, each has one id. */
+const messagesMin = 24
 
 const id = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 const pattern = new RegExp(`^(?:1:(${id})|2:(${id}(?:,${id})+))$`)

@@ -7,7 +7,5 @@
 
 const gapMaxMs = 30
 
-/** So many ids are company enough. */
-const full = 1_000
-
-export const gapMs = (load: number): number => load >= full ? 0 : Math.min(gapMaxMs, load)
+/** `full`: so many ids are company enough. */
+export const gapMs = (load: number, full: number): number => load >= full ? 0 : Math.min(gapMaxMs, load)

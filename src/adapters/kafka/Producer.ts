@@ -19,7 +19,8 @@ import * as Trouble from "./Trouble.ts"
 
 /** Ids that wait to be sent. */
 const waitingMax = 50_000
-const batchMax = 1_000
+/** What comes together between two sends, and more than that: a second send would have as many messages again. */
+const batchMax = 4_000
 const sendsMax = 2
 const sendMs = 5_000
 /** How long a dead letter waits for the connection. */
@@ -139,7 +140,7 @@ export const make = Effect.fnUntraced(function*(
           }))
         )
       )
-      yield* Effect.sleep(Pace.gapMs(ids.length))
+      yield* Effect.sleep(Pace.gapMs(ids.length, batchMax))
     }
   })
 

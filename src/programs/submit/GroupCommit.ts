@@ -115,20 +115,17 @@ const make = Effect.gen(function*() {
       Effect.catch(() => Effect.succeed(null))
     )
 
-  const stored = (entries: ReadonlyArray<Lane.Entry>, answers: ReadonlyArray<Submitted>) =>
-    entries.flatMap(({ job }, index) => {
+  const stored = (entries: ReadonlyArray<Lane.Entry>, answers: ReadonlyArray<Submitted>) => {
+    const jobs: Array<Announcer.StoredJob> = []
+    for (const [index, { job }] of entries.entries()) {
       const answer = answers[index]
-      return answer?._tag === "Created"
-        ? [{
-          id: job.id,
-          type: job.type,
-          queue: job.queue,
-          ordered: job.priority !== 0,
-          createdAtMs: answer.createdAtMs,
-          runAtMs: answer.runAtMs
-        }]
-        : []
-    })
+      if (answer?._tag === "Created") {
+        const { createdAtMs, runAtMs } = answer
+        jobs.push({ id: job.id, type: job.type, queue: job.queue, ordered: job.priority !== 0, createdAtMs, runAtMs })
+      }
+    }
+    return jobs
+  }
 
   /** What the answer to the first of a key means for one that repeats it; `null` if it says nothing. */
   const answerToRepeat = (repeat: Lane.Entry, leader: Lane.Entry, answer: Submitted): Submitted | null => {

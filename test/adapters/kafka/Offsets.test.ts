@@ -106,15 +106,17 @@ describe("Message", () => {
   const read = (texts: ReadonlyArray<string>) => texts.flatMap((text) => Message.decode(Buffer.from(text)) ?? [])
 
   it("few ids go one by one, many share their messages, and all are read in their order", () => {
-    const many = Array.from({ length: 1_000 }, Ids.jobId)
-    for (const count of [0, 1, 64, 100, 127, 128, 500, 1_000]) {
+    const many = Array.from({ length: 4_000 }, Ids.jobId)
+    for (const count of [0, 1, 24, 47, 48, 100, 500, 1_000, 4_000]) {
       const sent = many.slice(0, count)
       const packed = Message.pack(sent)
       assert.deepStrictEqual(read(packed), sent)
-      assert.isAtLeast(packed.length, Math.min(count, 63))
+      assert.isAtLeast(packed.length, Math.min(count, 24))
     }
     assert.deepStrictEqual(Message.pack(many.slice(0, 2)), [`1:${many[0]}`, `1:${many[1]}`])
-    assert.strictEqual(Message.pack(many).length, Math.ceil(1_000 / 15))
+    assert.strictEqual(Message.pack(many.slice(0, 47)).length, 47)
+    assert.strictEqual(Message.pack(many.slice(0, 1_000)).length, Math.ceil(1_000 / 41))
+    assert.strictEqual(Message.pack(many).length, Math.ceil(4_000 / Message.idsMax))
   })
 })
 
