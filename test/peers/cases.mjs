@@ -25,8 +25,6 @@ export const groupsOf = ({ idleSeconds, only, rounds, seconds, size, without }) 
   }
   const pickUp = (suite, title, rows, more = {}) =>
     group(suite, title, "pick-up", rows, { ratios: ["p50 ms", "p99 ms"], ...more })
-  // Each of its runs waits until the last one's workers have left their group.
-  const scale = { rounds: Math.ceil(rounds * 2 / 3) }
   const paced = (rate, ...more) => [`rate=${rate}`, `seconds=${seconds}`, ...more]
 
   return [
@@ -67,19 +65,20 @@ export const groupsOf = ({ idleSeconds, only, rounds, seconds, size, without }) 
       each("notified", () => paced(50, `future=${scaled(1_000_000)}`), onPostgres),
       { rounds: 1 }
     ),
-    group(
-      "scale",
-      "Scale profile: single submits, 64 concurrent",
-      "submit",
-      each("default", () => [jobs(40_000)], scaleProfile),
-      scale
+    // The first second of a process, and some more.
+    ...[40_000, 150_000].map((count) =>
+      group(
+        "scale",
+        `Scale profile: single submits, 64 concurrent, ${shown(count)} by a new process`,
+        "submit",
+        each("default", () => [jobs(count)], scaleProfile)
+      )
     ),
     group(
       "scale",
       `Scale profile: drain of a full topic of ${shown(60_000)}, from the first job; BullMQ tuned`,
       "drain",
-      each("tuned", () => [jobs(60_000), "from=first"], ["deadman-scale", "bullmq", "deadman"]),
-      scale
+      each("tuned", () => [jobs(60_000), "from=first"], ["deadman-scale", "bullmq", "deadman"])
     ),
     group(
       "scale",
@@ -89,10 +88,9 @@ export const groupsOf = ({ idleSeconds, only, rounds, seconds, size, without }) 
         "tuned",
         (system) => [jobs(system === "bullmq-postgres" ? 3_000 : 25_000)],
         ["deadman-scale", "bullmq-postgres", "bullmq", "deadman"]
-      ),
-      scale
+      )
     ),
-    pickUp("scale", "Scale profile: pick-up at 50/s", each("default", () => paced(50), scaleProfile), scale),
+    pickUp("scale", "Scale profile: pick-up at 50/s", each("default", () => paced(50), scaleProfile)),
     group("idle", "Idle", "idle", each("default", () => [`seconds=${idleSeconds}`], forNode), { ratios: ["CPU ms/s"] })
   ].filter(({ suite }) => only.includes(suite))
 }

@@ -104,6 +104,9 @@ const broker = Effect.fnUntraced(function*(env) {
   yield* Effect.promise(() =>
     measure(both, "end-to-end", { system: "deadman-scale", mode: "default", options: ["jobs=60000"] })
   )
+  yield* Effect.promise(() =>
+    measure(both, "submit", { system: "deadman-scale", mode: "default", options: ["jobs=150000"] })
+  )
   return both
 })
 
@@ -152,8 +155,7 @@ const circumstances = (river) =>
   }, ${Math.round(totalmem() / 2 ** 30)} GiB; pg-boss ${versionOf("pg-boss")}, graphile-worker ${
     versionOf("graphile-worker")
   }, BullMQ ${versionOf("bullmq")} on Redis with appendfsync everysec, or on Postgres${river}; ` +
-  `${asked.rounds} rounds in turn (fewer of the scale profile), medians (least–greatest), ratios within ` +
-  `a round; ` +
+  `${asked.rounds} rounds in turn, medians (least–greatest), ratios within a round; ` +
   `load average at the end ${loadavg()[0].toFixed(1)}.`
 
 const write = (text) => {
