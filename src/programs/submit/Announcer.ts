@@ -49,9 +49,11 @@ const inRounds = Effect.fnUntraced(function*(hint: Hint) {
     if (waiting.length === 0) {
       some.closeUnsafe()
     }
-    return hint(jobs).pipe(
+    return Effect.suspend(() => hint(jobs)).pipe(
       Effect.timeout(deadline),
       Effect.catch((error) => Effect.logDebug(`a hint about new jobs was not taken: ${error.message}`)),
+      // The next rounds are of other jobs.
+      Effect.catchCause((cause) => Effect.logError("a hint about new jobs broke", cause)),
       Effect.as(Math.min(gapMaxMs, Math.floor(jobs.length / jobsPerMs)))
     )
   })

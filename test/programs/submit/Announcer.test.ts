@@ -122,6 +122,18 @@ it.effect("a hint that hangs is given up, holds up none of the other kind, and w
     assert.deepStrictEqual(published, [1, ...Array.from({ length: 20 }, () => 1_000)])
   }))
 
+it.effect("a hint that breaks is the end of its round, and of no other", () =>
+  Effect.gen(function*() {
+    const { layer, published, scheduled } = stage({ publish: Effect.die("broken"), schedule: Effect.die("broken") })
+    const announce = yield* Effect.provide(Announcer.make, layer)
+    for (let n = 0; n < 3; n++) {
+      announce(jobs(1), false)
+      announce(jobs(1, 500), false)
+      yield* settle
+    }
+    assert.deepStrictEqual([published, scheduled], [[1, 1, 1], [1, 1, 1]])
+  }))
+
 it.effect("what waits at the end is said, as long as that takes no second", () =>
   Effect.gen(function*() {
     for (const [publish, said] of [[Effect.void, [500, 1_000, 200]], [Effect.never, [500, 1_000]]] as const) {
