@@ -16,7 +16,7 @@ const spelt = (field: string): string => field.replaceAll(/[A-Z]/g, (letter) => 
 const messageOf = (id: JobId, fields: ReadonlyArray<string>): string =>
   `This Idempotency-Key was used for a different request, whose job is ${id}: ${
     fields.length === 0
-      ? "one of the two says what the other leaves out, or names another run_at_ms"
+      ? "one of the two says what the other leaves out, or names another run_at_ms or delay_ms"
       : `${fields.map(spelt).join(", ")} ${fields.length === 1 ? "differs" : "differ"}`
   }. Use a new key for a new job.`
 

@@ -95,7 +95,10 @@ for (const [store, layer] of Subject.both) {
           told("priority, max_attempts, run_at_ms, tags differ")
         )
         const byDefault = yield* messageTo({ ...same, priority: 0 })
-        assert.strictEqual(byDefault, told("one of the two says what the other leaves out, or names another run_at_ms"))
+        assert.strictEqual(
+          byDefault,
+          told("one of the two says what the other leaves out, or names another run_at_ms or delay_ms")
+        )
         const other = { ...same, type: "u", idempotency_key: key }
         const batch = yield* send("POST", "/jobs/batch", [{ type: "v" }, other])
         assert.strictEqual(batch.body.error.message, `[1]: ${told("type differs")} Nothing of the batch was stored.`)
