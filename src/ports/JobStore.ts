@@ -88,6 +88,11 @@ export type Submitted =
   | { readonly _tag: "Skipped"; readonly id: JobId }
   /** Somebody's open transaction holds the key, or what must be unique. Perhaps later. */
   | { readonly _tag: "KeyLocked" }
+  /**
+   * Not known yet: what it shares with others is locked, and no key of its own. Ask again. No entry of an atomic batch is
+   * answered so: nothing of it is stored then, and it fails with `JobStoreUnavailable`.
+   */
+  | { readonly _tag: "Undecided" }
   /** The store cannot hold this entry, however often it is asked. */
   | { readonly _tag: "Refused"; readonly message: string }
   /** Another entry of the same atomic batch was refused. */

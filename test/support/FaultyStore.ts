@@ -16,6 +16,8 @@ export class Faults extends Context.Service<Faults, {
   fault: Fault
   /** How long each submit takes. */
   submitMs: number
+  /** Types of which a submit learns nothing, as if something was locked. */
+  readonly undecided: Set<string>
   /** The jobs of each submit, in order. */
   readonly submits: Array<ReadonlyArray<NewJob>>
   /** How long each read by id takes. */
@@ -76,11 +78,22 @@ const make = Effect.gen(function*() {
   const store = yield* JobStore
   const faults = yield* Faults
   const faulty = faultyBy(faults, new JobStoreUnavailable({ operation: "any", cause: secret }))
+  const partly: JobStore["Service"]["submit"] = Effect.fnUntraced(function*(jobs, options) {
+    const free = jobs.filter(({ type }) => !faults.undecided.has(type))
+    const stored = yield* store.submit(free, options)
+    return {
+      ...stored,
+      answers: jobs.map((job) => stored.answers[free.indexOf(job)] ?? { _tag: "Undecided" as const })
+    }
+  })
   return JobStore.of({
     ...store,
     submit: (jobs, options) => {
       faults.submits.push(jobs)
-      return slowly(faults.submitMs, faulty(store.submit(jobs, options)))
+      return slowly(
+        faults.submitMs,
+        faulty(faults.undecided.size === 0 ? store.submit(jobs, options) : partly(jobs, options))
+      )
     },
     get: (ids) => {
       faults.reads.push(ids)
@@ -102,6 +115,9 @@ export const layer: Layer.Layer<JobStore | Queues | Schedules | Faults> = Layer.
 ).pipe(
   Layer.provide(JobStoreMemory.layer),
   Layer.provideMerge(
-    Layer.sync(Faults, () => Faults.of({ fault: "none", submitMs: 0, submits: [], readMs: 0, reads: [] }))
+    Layer.sync(
+      Faults,
+      () => Faults.of({ fault: "none", submitMs: 0, undecided: new Set(), submits: [], readMs: 0, reads: [] })
+    )
   )
 )

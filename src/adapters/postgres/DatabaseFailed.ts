@@ -26,7 +26,9 @@ export class DatabaseFailed extends Schema.TaggedError<DatabaseFailed>()("Databa
   /** The SQLSTATE, if the server answered. */
   code: Schema.NullOr(Schema.String),
   constraint: Schema.NullOr(Schema.String),
-  message: Schema.String
+  message: Schema.String,
+  /** Whose row was locked: the table, or its index. Absent: a whole table was, or it is not known. */
+  lockedRow: Schema.optionalKey(Schema.String)
 }) {}
 
 export const unavailable = (message: string, code: string | null = null) =>
@@ -58,6 +60,20 @@ const limitExceeded = "54000"
 /** The part of Postgres that says so of notifications. What it says may be in any language. */
 const notifying = "async.c"
 
+/** Of functions that give up by `RAISE`: what they say of keys and places that come and go. */
+const raising = "pl_exec.c"
+
+/**
+ * Postgres says at which row it waited, as "while locking tuple (0,1) in relation "job"", in any language, and behind it
+ * which function of ours it was in. Of a table it says nothing.
+ */
+const rowOf = (fields: { readonly file?: unknown; readonly where?: unknown } | undefined): string | undefined => {
+  if (fields?.file === raising) return "key"
+  const line = typeof fields?.where === "string" ? fields.where.split("\n", 1)[0]! : ""
+  if (!/\(\d+,\d+\)/.test(line)) return undefined
+  return /["\p{Pi}\p{Pf}„「]\s?([a-z_]+)\s?["\p{Pi}\p{Pf}」]/u.exec(line)?.[1]
+}
+
 export const isReadOnly = ({ code }: DatabaseFailed): boolean => code === demoted
 
 export const isQueueFull = ({ code, kind }: DatabaseFailed): boolean => code === limitExceeded && kind === "unavailable"
@@ -65,16 +81,19 @@ export const isQueueFull = ({ code, kind }: DatabaseFailed): boolean => code ===
 /** What the server said, by its code: the driver's own classes put a read-only server beside a bad value. */
 export const fromSqlError = (error: SqlError.SqlError): DatabaseFailed => {
   const fields = error.reason.cause as
-    | { code?: unknown; constraint?: unknown; file?: unknown; message?: unknown }
+    | { code?: unknown; constraint?: unknown; file?: unknown; message?: unknown; where?: unknown }
     | undefined
   const code = typeof fields?.code === "string" ? fields.code : null
   const message = (Target.reasonOf(fields) ?? error.message).slice(0, messageMax)
   if (code !== null && Target.isSqlState(code)) {
+    const kind = code === limitExceeded && fields?.file === notifying ? "unavailable" : kindOf(code)
+    const lockedRow = kind === "locked" ? rowOf(fields) : undefined
     return new DatabaseFailed({
-      kind: code === limitExceeded && fields?.file === notifying ? "unavailable" : kindOf(code),
+      kind,
       code,
       constraint: typeof fields?.constraint === "string" ? fields.constraint : null,
-      message
+      message,
+      ...(lockedRow === undefined ? {} : { lockedRow })
     })
   }
   // No SQLSTATE: the connection failed, or a value could not be encoded, which only our own statements can cause.

@@ -2,7 +2,7 @@
 import { Effect, Random, Schedule, Schema } from "effect"
 import { type JobType, type NewJob, plainJob } from "../../domain/Job.ts"
 import type { JobId } from "../../domain/JobId.ts"
-import { JobStore, type JobStoreUnavailable } from "../../ports/JobStore.ts"
+import { JobStore, JobStoreUnavailable } from "../../ports/JobStore.ts"
 import * as JobIds from "../submit/JobIds.ts"
 
 /** The store cannot hold these jobs: no further try helps. */
@@ -50,6 +50,10 @@ export const run = Effect.fnUntraced(function*(
         jobs.push(job(n, yield* Random.next))
       }
       const { answers } = yield* store.submit(jobs, { atomic: false }).pipe(
+        Effect.filterOrFail(
+          ({ answers }) => answers.every(({ _tag }) => _tag !== "Undecided"),
+          () => new JobStoreUnavailable({ operation: "submit", cause: new Error("something is locked that jobs need") })
+        ),
         Effect.retry({ times: triesMax, schedule: Schedule.spaced("500 millis") })
       )
       const refused = answers.find(({ _tag }) => _tag !== "Created")

@@ -88,6 +88,12 @@ const make = Effect.gen(function*() {
   const unavailable = (reason: SubmitUnavailable["reason"]) => refusals[reason]
   const isLate = (entry: Lane.Entry) => clock.monotonicTimeNanosUnsafe() >= entry.deadlineNanos
 
+  const pause = (attempt: number) =>
+    Effect.flatMap(
+      Random.next,
+      (draw) => Effect.sleep(Math.floor(50 + draw * Math.min(500, 100 * 2 ** Math.min(attempt, 4))))
+    )
+
   /** Sends the same jobs again while it is not known what became of them and somebody still waits. */
   const persist = Effect.fnUntraced(function*(entries: ReadonlyArray<Lane.Entry>, atomic: boolean) {
     for (let attempt = 0;; attempt++) {
@@ -103,8 +109,7 @@ const make = Effect.gen(function*() {
         yield* Effect.logError("a submit met a defect", exit.cause)
         return null
       }
-      const draw = yield* Random.next
-      yield* Effect.sleep(Math.floor(50 + draw * Math.min(500, 100 * 2 ** Math.min(attempt, 4))))
+      yield* pause(attempt)
     }
   })
 
@@ -127,24 +132,30 @@ const make = Effect.gen(function*() {
     return jobs
   }
 
-  /** What the answer to the first of a key means for one that repeats it; `null` if it says nothing. */
+  /**
+   * What the answer to the first of a key means for one that repeats it; `null` if it says nothing. Of an undecided one
+   * nothing is known, and so of its repeats.
+   */
   const answerToRepeat = (repeat: Lane.Entry, leader: Lane.Entry, answer: Submitted): Submitted | null => {
     if (repeat.job.key?.fingerprint === leader.job.key?.fingerprint) {
       return answer._tag === "Created" ? { _tag: "Replayed", id: answer.id } : answer
     }
     return answer._tag === "Created" || answer._tag === "Replayed" || answer._tag === "Skipped"
       ? { _tag: "KeyMismatch", id: answer.id }
-      : answer._tag === "KeyLocked"
+      : answer._tag === "KeyLocked" || answer._tag === "Undecided"
       ? answer
       : null
   }
 
-  /** Answers those of `entries` of which something is known, and gives back those that need another turn. */
+  /**
+   * Answers those of `entries` of which something is known, and gives back those that need another turn: at once, or
+   * `later`, where something is locked that is not theirs alone.
+   */
   const settle = Effect.fnUntraced(function*(entries: ReadonlyArray<Lane.Entry>, atomic: boolean) {
     const { first, repeats } = leaders(entries)
     const done = yield* persist(first, atomic)
     if (done === null) {
-      return []
+      return { again: [], later: [] }
     }
     const { answer, waiting } = done
     announce(() => stored(waiting, answer.answers), answer.announced)
@@ -152,9 +163,12 @@ const make = Effect.gen(function*() {
     if (repeats.length === 0 && answer.answers.every((said) => said._tag === "Created")) {
       yield* Meters.add("submitted", waiting.length)
       for (const [index, entry] of waiting.entries()) {
-        Lane.answerOnce(entry, answer.answers[index]!)
+        const said = answer.answers[index]
+        if (said?._tag === "Created") {
+          Lane.answerOnce(entry, said)
+        }
       }
-      return []
+      return { again: [], later: [] }
     }
     const answers = new Map<Lane.Entry, Submitted>()
     for (const [index, entry] of waiting.entries()) {
@@ -164,6 +178,7 @@ const make = Effect.gen(function*() {
       }
     }
     const again: Array<Lane.Entry> = []
+    const later = new Set<Lane.Entry>()
     for (const { entry, leader } of repeats) {
       const said = answers.get(leader)
       const submitted = said === undefined ? null : answerToRepeat(entry, leader, said)
@@ -183,7 +198,9 @@ const make = Effect.gen(function*() {
     yield* Meters.add("replayed", shown.filter(({ said }) => said._tag === "Replayed").length)
     // Nobody who created a job waits for the reading of somebody else's.
     for (const [entry, said] of answers) {
-      if (said._tag !== "Replayed" && said._tag !== "Skipped") {
+      if (said._tag === "Undecided") {
+        later.add(entry)
+      } else if (said._tag !== "Replayed" && said._tag !== "Skipped") {
         Lane.answerOnce(entry, said)
       }
     }
@@ -204,7 +221,7 @@ const make = Effect.gen(function*() {
         )
       }
     }
-    return again
+    return { again, later: entries.filter((entry) => later.has(entry)) }
   })
 
   const makeLane = (): Lane.Lane => {
@@ -212,16 +229,21 @@ const make = Effect.gen(function*() {
       fork(
         settle(entries, false).pipe(
           Effect.onExit((exit) => {
-            const again = Exit.isSuccess(exit) ? new Set(exit.value) : new Set<Lane.Entry>()
+            const { again, later } = Exit.isSuccess(exit) ? exit.value : { again: [], later: [] }
+            const open = new Set([...again, ...later])
             for (const entry of entries) {
-              if (!again.has(entry)) {
+              if (!open.has(entry)) {
                 Lane.answerOnce(entry, unavailable("store"))
               }
             }
-            lane.again(Array.from(again))
+            lane.again(again)
+            lane.aside(later)
             lane.landed(entries)
             return Effect.void
           }),
+          Effect.tap(({ later }) =>
+            later.length === 0 ? Effect.void : Effect.andThen(pause(1), Effect.sync(() => lane.again(later)))
+          ),
           Effect.asVoid,
           Effect.catchCause((cause) => Effect.logError("a flush of submits failed", cause))
         )

@@ -40,6 +40,8 @@ export const answerOnce = (entry: Entry, answered: Answered | SubmitUnavailable)
 export interface Lane {
   /** Whether there was room. */
   readonly offer: (entry: Entry) => boolean
+  /** Keeps entries whose turn gave no answer, until they are put back. */
+  readonly aside: (entries: ReadonlyArray<Entry>) => void
   /** Puts entries back in front whose turn gave no answer. */
   readonly again: (entries: ReadonlyArray<Entry>) => void
   /** Everything that waits or is under way and is not answered. */
@@ -57,6 +59,8 @@ export const make = (flush: (entries: ReadonlyArray<Entry>) => void): Lane => {
   let turns = 0
   let waitedBefore = 0
   const flights = new Set<ReadonlyArray<Entry>>()
+  const resting = new Set<Entry>()
+  let restingBytes = 0
 
   const take = (): Array<Entry> => {
     const taken: Array<Entry> = []
@@ -115,7 +119,10 @@ export const make = (flush: (entries: ReadonlyArray<Entry>) => void): Lane => {
 
   return {
     offer: (entry) => {
-      if (queue.length - head >= queueRowsMax || queuedBytes + entry.bytes > queueBytesMax) {
+      if (
+        queue.length - head + resting.size >= queueRowsMax ||
+        queuedBytes + restingBytes + entry.bytes > queueBytesMax
+      ) {
         return false
       }
       queue.push(entry)
@@ -123,9 +130,20 @@ export const make = (flush: (entries: ReadonlyArray<Entry>) => void): Lane => {
       schedule()
       return true
     },
+    aside: (entries) => {
+      for (const entry of entries) {
+        resting.add(entry)
+        restingBytes += entry.bytes
+      }
+    },
     again: (entries) => {
       if (entries.length === 0) {
         return
+      }
+      for (const entry of entries) {
+        if (resting.delete(entry)) {
+          restingBytes -= entry.bytes
+        }
       }
       queue = [...entries, ...queue.slice(head)]
       head = 0
@@ -134,7 +152,7 @@ export const make = (flush: (entries: ReadonlyArray<Entry>) => void): Lane => {
     },
     unanswered: () => {
       const all: Array<Entry> = []
-      for (const entries of [...flights, queue.slice(head)]) {
+      for (const entries of [...flights, queue.slice(head), Array.from(resting)]) {
         all.push(...entries.filter((entry) => entry.answer !== null))
       }
       return all

@@ -1,6 +1,8 @@
 import { assert, it } from "@effect/vitest"
 import { Effect, Fiber, Layer } from "effect"
+import { SqlError } from "effect/sql"
 import * as Database from "../../../src/adapters/postgres/Database.ts"
+import { fromSqlError } from "../../../src/adapters/postgres/DatabaseFailed.ts"
 import * as Backends from "../../support/Backends.ts"
 import { timed } from "../../support/Clock.ts"
 import { eventually } from "../../support/Eventually.ts"
@@ -121,9 +123,32 @@ it.layer(Postgres.layer, { excludeTestServices: true })("Database", (it) => {
       const lock = `SELECT id FROM deadman.route WHERE type = 'l' FOR UPDATE`
       const [error, ms] = yield* database.transaction("handler", (session) =>
         Effect.andThen(session.query(lock), timed(Effect.flip(database.query("hot", lock)))))
-      assert.strictEqual(error.kind, "locked")
+      assert.deepStrictEqual([error.kind, error.lockedRow], ["locked", "route"])
       assert.isBelow(ms, 2_000)
+      const table = yield* database.transaction("handler", (session) =>
+        Effect.andThen(session.query(`LOCK TABLE deadman.route`), Effect.flip(database.query("hot", lock))))
+      assert.deepStrictEqual([table.kind, table.lockedRow], ["locked", undefined])
     }))
+
+  it("finds in any language whose row was locked, and nothing where it was a table", () => {
+    const inFunction = `\nSQL statement "INSERT INTO deadman.key (key, job) VALUES (new_key, new_id)
+      ON CONFLICT (key) DO NOTHING"\nPL/pgSQL function deadman.store_job(uuid,text) line 26 at SQL statement`
+    const said: ReadonlyArray<readonly [where: string | undefined, row: string | undefined]> = [
+      [`while locking tuple (0,5) in relation "uniqueness"`, "uniqueness"],
+      [`while checking uniqueness of tuple (0,5) in relation "body"`, "body"],
+      [`while inserting index tuple (12,50) in relation "body_pkey"${inFunction}`, "body_pkey"],
+      [`beim Einfügen von Indextupel (0,5) in Relation »key_pkey«`, "key_pkey"],
+      [`lors de l'insertion du tuple d'index (0,5) dans la relation « key »`, "key"],
+      [`リレーション"route"のタプル(0,5)のロック中`, "route"],
+      [inFunction.trim(), undefined],
+      [undefined, undefined]
+    ]
+    for (const [where, row] of said) {
+      const cause = Object.assign(new Error("canceling statement due to lock timeout"), { code: "55P03", where })
+      const error = fromSqlError(new SqlError.SqlError({ reason: new SqlError.LockTimeoutError({ cause }) }))
+      assert.deepStrictEqual([error.kind, error.lockedRow], ["locked", row], where)
+    }
+  })
 
   it.effect("arrays keep nulls, empty ones, and numbers of any width", () =>
     Effect.gen(function*() {

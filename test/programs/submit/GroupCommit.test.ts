@@ -337,6 +337,51 @@ test("jobs are read for answers only while somebody waits for these", () =>
     assert.deepStrictEqual(faults.reads.flat(), first)
   }))
 
+test("what the store does not know yet is asked again after a pause, and holds up nobody", () =>
+  Effect.gen(function*() {
+    const faults = yield* FaultyStore.Faults
+    faults.undecided.add("t")
+    const [first, same, other] = yield* submitted([
+      draft({ key: "k" }),
+      draft({ key: "k" }),
+      draft({ key: "k", fingerprint: "other" })
+    ])
+    const [plain] = yield* submitted([draft()])
+    const free = yield* submitted([{ ...draft(), type: JobType.make("free") }])
+    assert.strictEqual((yield* Fiber.join(free[0]!))._tag, "Created", "no clock had to move")
+    yield* settle
+    assert.lengthOf(faults.submits, 2)
+    yield* TestClock.adjust("2 seconds")
+    assert.isAtLeast(faults.submits.length, 2 + 2 * 5)
+    assert.isAtMost(faults.submits.length, 2 + 2 * 40)
+    faults.undecided.clear()
+    yield* TestClock.adjust("500 millis")
+    const answers = yield* Effect.all([first!, same!, other!, plain!].map((fiber) => Fiber.join(fiber)))
+    assert.deepStrictEqual(answers.map(({ _tag }) => _tag), ["Created", "Replayed", "KeyMismatch", "Created"])
+    const asked = faults.submits.length
+    yield* TestClock.adjust("5 seconds")
+    assert.lengthOf(faults.submits, asked)
+  }))
+
+test("what stays unknown is unavailable at its deadline, and counts among what waits until then", () =>
+  Effect.gen(function*() {
+    const faults = yield* FaultyStore.Faults
+    const { submit } = yield* Submitter
+    faults.undecided.add("t")
+    const rows = yield* submitted(Array.from({ length: Lane.queueRowsMax }, () => draft()))
+    yield* settle
+    const refused = yield* Effect.flip(submit(draft()))
+    assert.strictEqual(refused._tag === "SubmitUnavailable" && refused.reason, "full")
+    yield* TestClock.adjust(GroupCommit.deadlineMs + 100)
+    const late = yield* Effect.all(rows.map((fiber) => Effect.flip(Fiber.join(fiber))))
+    assert.deepStrictEqual(new Set(late.map((error) => error.reason)), new Set(["store"]))
+    const asked = faults.submits.length
+    faults.undecided.clear()
+    assert.strictEqual((yield* submit(draft()))._tag, "Created")
+    yield* TestClock.adjust("1 second")
+    assert.lengthOf(faults.submits, asked + 1, "nothing is sent for whoever was answered")
+  }))
+
 it.effect("closing waits for what is under way, and refuses what is new", () =>
   Effect.gen(function*() {
     const scope = yield* Scope.make()

@@ -2,14 +2,16 @@
  * Storing jobs: one statement a flush, and nobody fails or waits for somebody else's entry.
  *
  * Entries with a key, entries without, and those with terms go in statements of their own, side by side. What Postgres
- * refuses, and what a foreign transaction holds, is found by halving the flush; a key or a unique place that was found
- * locked is tried alone for a while (`Suspects.ts`), so that the next flush does not wait for it.
+ * refuses, and what a foreign transaction holds, is found by halving the flush; what was found locked is tried apart for a
+ * while (`Suspects.ts`), so that the next flush does not wait for it. Only whose key or unique place is held is told so;
+ * where it is a table or the route of a new type, nothing is known of an entry, and it is asked again (`Held.ts`).
  */
 import { Clock, Effect } from "effect"
 import type { NewJob } from "../../../domain/Job.ts"
 import type { JobStore, Submitted } from "../../../ports/JobStore.ts"
 import type { Database } from "../Database.ts"
 import type { DatabaseFailed } from "../DatabaseFailed.ts"
+import * as Held from "./Held.ts"
 import { orUnavailable, type StoreOptions } from "./Rows.ts"
 import * as Atomic from "./SubmitAtomic.ts"
 import * as Lanes from "./SubmitLanes.ts"
@@ -29,7 +31,34 @@ export const make = (db: Database["Service"], options: StoreOptions): Pick<JobSt
 
   const laneOf = (job: NewJob): Lanes.Store => Terms.hasTerms(job) ? withTerms : keyed
 
-  /** Sends `jobs` whole, and in halves where something in them cannot be stored. */
+  /** Sends in parts what was refused or locked as a whole, and answers where it cannot be parted further. */
+  const parted = (
+    lane: Lanes.Store,
+    jobs: ReadonlyArray<NewJob>,
+    lockMs: number | null,
+    answers: Answers,
+    error: DatabaseFailed
+  ): Effect.Effect<void, DatabaseFailed> =>
+    Effect.gen(function*() {
+      const [job, ...others] = jobs.filter((job) => !answers.has(job))
+      if (job === undefined) return
+      const parts = Held.parts([job, ...others], error)
+      if (parts.length > 1) {
+        // The whole has waited out the time for a lock; its parts need not do so again.
+        const partLockMs = error.kind === "locked" ? Sql.partLockMs : lockMs
+        return yield* Effect.forEach(parts, (part) => split(lane, part, partLockMs, answers), { discard: true })
+      }
+      if (error.kind === "refused") return void answers.set(job, Lanes.refusal(error))
+      const nanos = yield* Clock.monotonicTimeNanos
+      if (others.length === 0 && Held.isOf(job, error)) {
+        suspects.remember(job, nanos)
+        return void answers.set(job, { _tag: "KeyLocked" })
+      }
+      if (error.lockedRow === "route") suspects.rememberRoute(job, nanos)
+      for (const one of [job, ...others]) answers.set(one, { _tag: "Undecided" })
+    })
+
+  /** Sends `jobs` whole, and in parts where something in them cannot be stored. */
   const split = (
     lane: Lanes.Store,
     jobs: ReadonlyArray<NewJob>,
@@ -38,42 +67,50 @@ export const make = (db: Database["Service"], options: StoreOptions): Pick<JobSt
   ): Effect.Effect<void, DatabaseFailed> =>
     lane(null, jobs, lockMs, answers).pipe(
       Effect.retry({ times: Lanes.roundMax, while: (error) => error.kind === "deadlock" }),
-      Effect.catchIf((error) => error.kind === "refused" || error.kind === "locked", (error) =>
-        Effect.gen(function*() {
-          if (jobs.length === 1) {
-            const [job] = jobs
-            if (job === undefined) return
-            if (error.kind === "refused") return void answers.set(job, Lanes.refusal(error))
-            suspects.remember(job, yield* Clock.monotonicTimeNanos)
-            return void answers.set(job, { _tag: "KeyLocked" })
-          }
-          // The whole has waited out the time for a lock; its parts need not do so again.
-          const partLockMs = error.kind === "locked" ? Sql.partLockMs : lockMs
-          const middle = jobs.length >> 1
-          yield* split(lane, jobs.slice(0, middle), partLockMs, answers)
-          yield* split(lane, jobs.slice(middle), partLockMs, answers)
-        }))
+      Effect.catchIf(
+        (error) => error.kind === "refused" || error.kind === "locked",
+        (error) => parted(lane, jobs, lockMs, answers, error)
+      )
     )
 
   /** Entries that want what was held a moment ago: once it is seen to be still, it is for all of them. */
   const inTurn = Effect.fnUntraced(function*(alike: ReadonlyArray<NewJob>, answers: Answers) {
     for (const [index, job] of alike.entries()) {
       yield* split(laneOf(job), [job], Sql.partLockMs, answers)
-      if (answers.get(job)?._tag !== "KeyLocked") {
+      const answer = answers.get(job)
+      if (answer?._tag !== "KeyLocked" && answer?._tag !== "Undecided") {
         suspects.forget(job)
-      } else if (job.key === null || !Terms.isUnique(job)) {
-        return alike.slice(index + 1).forEach((other) => answers.set(other, { _tag: "KeyLocked" }))
+      } else if (answer._tag === "Undecided" || job.key === null || !Terms.isUnique(job)) {
+        return alike.slice(index + 1).forEach((other) => answers.set(other, answer))
       }
     }
   })
 
+  /** Entries whose route was held a moment ago. */
+  const ofNewRoutes = Effect.fnUntraced(function*(waiting: ReadonlyArray<NewJob>, answers: Answers) {
+    for (const lane of [unkeyed, keyed, withTerms]) {
+      const jobs = waiting.filter((job) => (Plain.isPlain(job) ? unkeyed : laneOf(job)) === lane)
+      const rowsMax = lane === withTerms ? Terms.rowsMax : jobs.length
+      for (let from = 0; from < jobs.length; from += rowsMax) {
+        yield* split(lane, jobs.slice(from, from + rowsMax), Sql.partLockMs, answers)
+      }
+    }
+    for (const job of waiting) {
+      if (answers.get(job)?._tag !== "Undecided") suspects.forgetRoute(job)
+    }
+  })
+
   const apart = Effect.fnUntraced(function*(jobs: ReadonlyArray<NewJob>, answers: Answers) {
-    const bare = jobs.filter(Plain.isPlain)
     const { first, later } = firsts(jobs.filter((job) => job.key !== null))
-    const keys = first.filter((job) => !Terms.hasTerms(job))
-    const all = bare.length + keys.length + later.length === jobs.length
+    const waiting = suspects.noRoute()
       ? []
-      : [...jobs.filter((job) => job.key === null && Terms.hasTerms(job)), ...first.filter(Terms.hasTerms)]
+      : suspects.ofRoutes([...jobs.filter((job) => job.key === null), ...first], yield* Clock.monotonicTimeNanos)
+    const apart = new Set(waiting)
+    const bare = jobs.filter((job) => Plain.isPlain(job) && !apart.has(job))
+    const keys = first.filter((job) => !Terms.hasTerms(job) && !apart.has(job))
+    const all = bare.length + keys.length + later.length + waiting.length === jobs.length
+      ? []
+      : [...jobs.filter((job) => job.key === null), ...first].filter((job) => Terms.hasTerms(job) && !apart.has(job))
     const held = suspects.none() ? [] : suspects.among([...keys, ...all], yield* Clock.monotonicTimeNanos)
     const lone = new Set(held.flat())
     const others = lone.size === 0 ? keys : keys.filter((job) => !lone.has(job))
@@ -86,7 +123,8 @@ export const make = (db: Database["Service"], options: StoreOptions): Pick<JobSt
         (from) => split(withTerms, terms.slice(from, from + Terms.rowsMax), null, answers),
         { discard: true }
       ),
-      Effect.forEach(held, (alike) => inTurn(alike, answers), { discard: true })
+      Effect.forEach(held, (alike) => inTurn(alike, answers), { discard: true }),
+      waiting.length === 0 ? Effect.void : ofNewRoutes(waiting, answers)
     ], { concurrency: 3, discard: true })
     yield* Effect.forEach(
       answerLater(later, answers),
@@ -97,19 +135,33 @@ export const make = (db: Database["Service"], options: StoreOptions): Pick<JobSt
 
   const announced = options.wake && options.queued !== true
 
+  const inOrder = (jobs: ReadonlyArray<NewJob>, answers: Answers) =>
+    jobs.map((job): Submitted => answers.get(job) ?? { _tag: "Undecided" })
+
   const carefully = Effect.fnUntraced(function*(jobs: ReadonlyArray<NewJob>, how: { readonly atomic: boolean }) {
     const answers: Answers = new Map()
     if (jobs.length > 0) {
       yield* how.atomic ? atomic(jobs, answers) : apart(jobs, answers)
     }
-    return jobs.map((job): Submitted => answers.get(job) ?? { _tag: "KeyLocked" })
+    return inOrder(jobs, answers)
   })
+
+  /** Plain ones that have waited for a lock. */
+  const waited = (jobs: ReadonlyArray<NewJob>, error: DatabaseFailed) => {
+    const answers: Answers = new Map()
+    return Effect.map(parted(unkeyed, jobs, null, answers, error), () => inOrder(jobs, answers))
+  }
 
   /** A statement is a transaction. Whatever stands in the way of all of them, it stored none. */
   const submit: JobStore["Service"]["submit"] = (jobs, how) =>
-    (jobs.length > 0 && jobs.every(Plain.isPlain)
+    (jobs.length > 0 && suspects.noRoute() && jobs.every(Plain.isPlain)
       ? atOnce(jobs).pipe(
-        Effect.catchIf((error) => error.kind !== "unavailable", () => Effect.succeed(null)),
+        Effect.catchIf((error) => error.kind !== "unavailable", (error) =>
+          error.kind !== "locked"
+            ? Effect.succeed(null)
+            : how.atomic
+            ? Effect.fail(Held.notNow(error))
+            : waited(jobs, error)),
         Effect.flatMap((answers) => answers === null ? carefully(jobs, how) : Effect.succeed(answers))
       )
       : carefully(jobs, how)).pipe(

@@ -6,7 +6,8 @@ import { Effect } from "effect"
 import type { NewJob } from "../../../domain/Job.ts"
 import type { Submitted } from "../../../ports/JobStore.ts"
 import type { Database } from "../Database.ts"
-import { DatabaseFailed } from "../DatabaseFailed.ts"
+import type { DatabaseFailed } from "../DatabaseFailed.ts"
+import * as Held from "./Held.ts"
 import { type Answers, type Lanes, refusal, roundMax, type Store } from "./SubmitLanes.ts"
 import { answerLater, firsts } from "./SubmitRepeats.ts"
 import * as Sql from "./SubmitSql.ts"
@@ -57,6 +58,7 @@ export const make = (db: Database["Service"], { addRoutes, keyed, unkeyed, withT
       if (error.kind !== "refused" && error.kind !== "locked") return yield* error
       const [job] = jobs
       if (jobs.length === 1 && job !== undefined) {
+        if (error.kind === "locked" && !Held.isOf(job, error)) return yield* Held.notNow(error)
         return [job, error.kind === "refused" ? refusal(error) : { _tag: "KeyLocked" }]
       }
       const middle = jobs.length >> 1
@@ -70,12 +72,12 @@ export const make = (db: Database["Service"], { addRoutes, keyed, unkeyed, withT
         Effect.gen(function*() {
           if (error._tag === "DatabaseFailed") {
             if (error.kind !== "refused" && error.kind !== "locked") return yield* error
+            // Nobody among them is to blame.
+            if (error.kind === "locked" && !jobs.some((job) => Held.isOf(job, error))) return yield* Held.notNow(error)
             answers.clear()
             const found = yield* guilty(jobs)
             // What stood in the way is gone again; the caller may try once more.
-            if (found === null) {
-              return yield* new DatabaseFailed({ ...error, kind: "unavailable", message: error.message })
-            }
+            if (found === null) return yield* Held.notNow(error)
             answers.set(found[0], found[1])
           }
           for (const job of jobs) {

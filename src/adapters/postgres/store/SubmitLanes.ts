@@ -75,11 +75,12 @@ export const make = (db: Database["Service"], options: StoreOptions) => {
   ) => session === null ? db.query<Row>(lane, text, params) : session.query<Row>(text, params)
 
   // Not inside the flush's transaction: routes outlive it, and are sorted so that two processes cannot deadlock.
-  const addRoutes = (jobs: ReadonlyArray<NewJob>) => {
+  const addRoutes = (jobs: ReadonlyArray<NewJob>, lockMs: number | null = null) => {
     const routes = [...new Map(jobs.map((job) => [`${job.type} ${job.queue}`, job]))].sort(([a], [b]) => a < b ? -1 : 1)
-    return db.query("hot", Sql.addRoutes, [
+    return db.query("hot", lockMs === null ? Sql.addRoutes : Sql.addRoutesSoon, [
       texts(routes.map(([, job]) => job.type)),
-      texts(routes.map(([, job]) => job.queue))
+      texts(routes.map(([, job]) => job.queue)),
+      ...(lockMs === null ? [] : [String(lockMs)])
     ])
   }
 
@@ -109,7 +110,7 @@ export const make = (db: Database["Service"], options: StoreOptions) => {
         }
       }
       rest = rest.filter((_, index) => routeless.has(index + 1))
-      if (rest.length > 0) yield* addRoutes(rest)
+      if (rest.length > 0) yield* addRoutes(rest, lockMs)
     }
   })
 

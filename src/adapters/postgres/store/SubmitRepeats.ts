@@ -27,7 +27,9 @@ export const answerLater = (
       answers.set(job, answer)
     } else if (answer?._tag === "Created" || answer?._tag === "Replayed" || answer?._tag === "Skipped") {
       answers.set(job, { _tag: same ? "Replayed" : "KeyMismatch", id: answer.id })
-    } else if (answer?._tag === "KeyLocked" || (answer?._tag === "KeyMismatch" && same)) {
+    } else if (
+      answer?._tag === "KeyLocked" || answer?._tag === "Undecided" || (answer?._tag === "KeyMismatch" && same)
+    ) {
       answers.set(job, answer)
     } else {
       open.push(job)

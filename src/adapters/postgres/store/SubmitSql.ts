@@ -115,6 +115,14 @@ export const addRoutes = `INSERT INTO deadman.route (type, queue)
   ORDER BY x.type, x.queue
   ON CONFLICT (type, queue) DO NOTHING`
 
+/** The same, for a flush that has waited before: $3 is how long a lock is waited for. */
+export const addRoutesSoon = `WITH s AS MATERIALIZED (SELECT set_config('lock_timeout', $3, true))
+  INSERT INTO deadman.route (type, queue)
+  SELECT x.type, x.queue FROM s CROSS JOIN unnest($1::text[], $2::text[]) x(type, queue)
+  WHERE NOT EXISTS (SELECT 1 FROM deadman.route r WHERE r.type = x.type AND r.queue = x.queue)
+  ORDER BY x.type, x.queue
+  ON CONFLICT (type, queue) DO NOTHING`
+
 export interface StoredRow {
   readonly id: string
   readonly created_at_ms: number

@@ -1,13 +1,14 @@
 /**
- * Keys and unique places that somebody else's transaction held a moment ago.
+ * Keys, unique places and new routes that somebody else's transaction held a moment ago.
  *
- * An entry that wants one of them is tried alone for a while, so that no flush waits for a transaction that stays open.
+ * An entry that wants one of them is tried apart for a while, so that no flush waits for a transaction that stays open.
  * Only a memory of this process: what it forgets costs one flush the time for a lock.
  */
 import { Result } from "effect"
 import { createHash } from "node:crypto"
 import type { NewJob } from "../../../domain/Job.ts"
 import { placeOf } from "../../../domain/Unique.ts"
+import { routeOf } from "./Held.ts"
 
 const heldForNanos = 2_000_000_000n
 const heldMax = 1_000
@@ -33,11 +34,17 @@ export interface Suspects {
   /** Of these, the ones that want what was held, together if they want the same. */
   readonly among: (jobs: ReadonlyArray<NewJob>, nanos: bigint) => ReadonlyArray<ReadonlyArray<NewJob>>
   readonly forget: (job: NewJob) => void
+  readonly noRoute: () => boolean
+  readonly rememberRoute: (job: NewJob, nanos: bigint) => void
+  /** Of these, the ones whose route was held. */
+  readonly ofRoutes: (jobs: ReadonlyArray<NewJob>, nanos: bigint) => ReadonlyArray<NewJob>
+  readonly forgetRoute: (job: NewJob) => void
 }
 
 export const make = (): Suspects => {
   /** With when that is forgotten. */
   const held = new Map<string, bigint>()
+  const routes = new Map<string, bigint>()
   return {
     none: () => held.size === 0,
     remember: (job, nanos) => {
@@ -60,6 +67,18 @@ export const make = (): Suspects => {
       }
       return [...found.values()]
     },
-    forget: (job) => wanted(job).forEach((name) => held.delete(name))
+    forget: (job) => wanted(job).forEach((name) => held.delete(name)),
+    noRoute: () => routes.size === 0,
+    rememberRoute: (job, nanos) => {
+      if (routes.size >= heldMax) routes.clear()
+      routes.set(routeOf(job), nanos + heldForNanos)
+    },
+    ofRoutes: (jobs, nanos) => {
+      for (const [route, untilNanos] of routes) {
+        if (untilNanos <= nanos) routes.delete(route)
+      }
+      return jobs.filter((job) => routes.has(routeOf(job)))
+    },
+    forgetRoute: (job) => void routes.delete(routeOf(job))
   }
 }
