@@ -67,9 +67,9 @@ export const submit = Command.make(
       if (Option.isSome(flags.at) && Option.isSome(flags.wait)) {
         return yield* usage("--at and --in exclude each other: give one of them.")
       }
-      const [wait, within] = [flags.wait, flags.startWithin].map(Option.getOrNull)
-      if ((wait ?? 0) > (within ?? Infinity)) {
-        return yield* usage("--start-within must not be shorter than --in: the job would be dead before it is due.")
+      const [wait, within] = [Option.getOrNull(flags.wait), Option.getOrNull(flags.startWithin)]
+      if (wait !== null && within !== null && wait >= within) {
+        return yield* usage("--start-within must be longer than --in: the job would be dead before it is due.")
       }
       const now = yield* Clock.currentTimeMillis
       const set = <K extends keyof NewJob>(name: K, value: Option.Option<NewJob[K]>) =>

@@ -400,6 +400,7 @@ it.layer(Server.layer, { excludeTestServices: true, timeout: "2 minutes" })("dea
           ["bogus"],
           ["submit", "noop", "--in", "soon"],
           ["submit", "noop", "--in", "1h", "--start-within", "1m"],
+          ["submit", "noop", "--in", "1h", "--start-within", "60m"],
           ["server", "--port", "1"],
           ["--json", "server"],
           ["--json", "dev"],
