@@ -8,6 +8,7 @@ import { JobStore } from "../../src/ports/JobStore.ts"
 import * as Load from "../../src/programs/load/Load.ts"
 import * as Wait from "../../src/programs/load/Wait.ts"
 import { freshDatabase } from "../support/Database.ts"
+import * as FaultyStore from "../support/FaultyStore.ts"
 import * as Jobs from "../support/Jobs.ts"
 import * as Postgres from "../support/Postgres.ts"
 import * as Processes from "../support/Processes.ts"
@@ -38,6 +39,24 @@ it.layer(layer, { excludeTestServices: true, timeout: "2 minutes" })("what was l
       assert.deepStrictEqual(yield* Verification.outstanding({ ...loaded!, type }), { [type]: 23 })
     }))
 })
+
+it.effect("what meets a lock is sent again, and nothing comes twice", () =>
+  Effect.gen(function*() {
+    const faults = yield* FaultyStore.Faults
+    const type = yield* Jobs.freshType
+    faults.undecided.add(type)
+    const loading = yield* Effect.forkChild(
+      Load.run({ jobs: 25, type, payload: String, batch: 10, width: 1 }, () => Effect.void),
+      { startImmediately: true }
+    )
+    yield* Effect.repeat(TestClock.adjust("500 millis"), { times: 3 })
+    assert.isUndefined(loading.pollUnsafe())
+    faults.undecided.clear()
+    yield* TestClock.adjust("500 millis")
+    assert.isNotNull(yield* Fiber.join(loading))
+    const { byType } = yield* Effect.flatMap(JobStore, ({ counts }) => counts)
+    assert.strictEqual(byType[type], 25)
+  }).pipe(Effect.provide(FaultyStore.layer)))
 
 it.effect("waiting ends with the last job, and looks again where a look has failed", () =>
   Effect.gen(function*() {
