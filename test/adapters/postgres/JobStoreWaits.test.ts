@@ -146,6 +146,10 @@ it.layer(Layer.provideMerge(submitterLayer, Postgres.layer), { excludeTestServic
           // Plain, keyed, and those with terms: with a place and without.
           assert.isAtMost(failures.length - before, 5)
         }
+        const store = yield* JobStore
+        const batch = store.submit(flush.slice(0, 4), { atomic: true })
+        const failed = yield* during(`LOCK TABLE deadman.job`, [], Effect.flip(batch))
+        assert.strictEqual(failed._tag, "JobStoreUnavailable")
         const answers = yield* during(`LOCK TABLE deadman.key, deadman.uniqueness`, [], submit(flush))
         assert.deepStrictEqual(
           tags(answers),
