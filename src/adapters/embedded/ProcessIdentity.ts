@@ -33,7 +33,8 @@ const output = (command: string, args: ReadonlyArray<string>): string => {
   const { status, stdout } = spawnSync(command, args, {
     encoding: "utf8",
     timeout: 5_000,
-    env: { ...process.env, LC_ALL: "C" }
+    // Whoever asks is told the same: ps says when a process started in the language and the time zone of the asker.
+    env: { ...process.env, LC_ALL: "C", TZ: "UTC" }
   })
   return status === 0 ? stdout.trim() : ""
 }

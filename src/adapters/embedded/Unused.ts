@@ -27,12 +27,22 @@ const isIdle = (port: number, password: string): Effect.Effect<boolean> =>
     Effect.flatMap((context) =>
       Context.get(context, SqlClient.SqlClient)<{ readonly others: number }>`
         SELECT count(*)::int AS others FROM pg_stat_activity
-        WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()`
+        WHERE backend_type IN ('client backend', 'walsender') AND pid <> pg_backend_pid()`
     ),
     Effect.map(([row]) => row?.others === 0),
     Effect.scoped,
     Effect.timeoutOrElse({ duration: lookLimit, orElse: () => Effect.succeed(false) }),
     Effect.orElseSucceed(() => false)
+  )
+
+// The password is there when a server is: where the database is only being made, there are users, but no password yet.
+const stopIdle = (place: Pick<Cluster.Cluster, "dataDir" | "data">) =>
+  Postmaster.stopIdle(
+    place,
+    (port) =>
+      Effect.flatMap(Cluster.password(place), (password) => isIdle(port, password)).pipe(
+        Effect.orElseSucceed(() => false)
+      )
   )
 
 /** Called with the watcher's end of the pipe as standard input. */
@@ -41,10 +51,9 @@ export const stop = Effect.fn("Unused.stop")(function*(folder: string): Effect.f
   const place = { dataDir, data: Cluster.dataOf(dataDir) }
   // A folder that was removed is not made again.
   if (!existsSync(join(dataDir, "members"))) return
-  const password = yield* Cluster.password(place)
   yield* FolderLock.withLock(dataDir)(Effect.gen(function*() {
     const users = yield* attempt("look for its users", () => Members.countOthers(dataDir, undefined))
-    const stopped = users === 0 && (yield* Postmaster.stopIdle(place, (port) => isIdle(port, password)))
+    const stopped = users === 0 && (yield* stopIdle(place))
     if (!stopped) yield* Watcher.handOver(dataDir)
     // Whoever gets the lock next must not take this process for one that watches.
     yield* attempt("let go", () => closeSync(0))

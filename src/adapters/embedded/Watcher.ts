@@ -7,13 +7,13 @@
  * come first, and then becomes `dist/embedded-stop.js`, which counts again under the folder's lock. A last member that
  * leaves by itself sends the shell away.
  *
- * Where there is no shell, no named pipe or no such file (a program that has Deadman bundled into it), nobody watches,
- * and the next start takes the server over.
+ * Where there is no shell, no named pipe or no such file (a program that has Deadman bundled into it), or no Node of its
+ * own to become, nobody watches, and the next start takes the server over.
  */
 import { Duration, Effect, Schedule } from "effect"
 import { spawn } from "node:child_process"
 import { closeSync, constants, existsSync, openSync, readSync, writeSync } from "node:fs"
-import { join } from "node:path"
+import { basename, join } from "node:path"
 import { fileURLToPath } from "node:url"
 import * as Cluster from "./Cluster.ts"
 import { attempt, codeOf } from "./EmbeddedPostgresFailed.ts"
@@ -28,9 +28,12 @@ const dismissLimit = Duration.seconds(1)
 
 const pipeOf = (dataDir: string) => join(dataDir, "users.alive")
 
-/** Beside the bundle, or in the sources. */
+/**
+ * Beside the bundle, or in the sources; none where Node is inside another program (Electron, an application in one file):
+ * that would begin once more, as itself.
+ */
 const program = (): string | undefined =>
-  ["./embedded-stop.js", "../../programs/embedded-stop.ts"]
+  !basename(process.execPath).startsWith("node") ? undefined : ["./embedded-stop.js", "../../programs/embedded-stop.ts"]
     .map((path) => fileURLToPath(new URL(path, import.meta.url)))
     .find((path) => existsSync(path))
 

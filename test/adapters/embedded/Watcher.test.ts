@@ -1,8 +1,11 @@
 import { assert, describe, it } from "@effect/vitest"
-import { Effect } from "effect"
+import { Duration, Effect } from "effect"
 import { spawnSync } from "node:child_process"
 import { existsSync, readFileSync, rmSync } from "node:fs"
 import { join } from "node:path"
+import { Client, type ClientConfig } from "pg"
+import * as Register from "../../../src/adapters/embedded/Members.ts"
+import * as Watcher from "../../../src/adapters/embedded/Watcher.ts"
 import * as Members from "../../support/EmbeddedMembers.ts"
 
 const setUp = Effect.map(Members.folder(), (folder) => join(folder, "data"))
@@ -10,10 +13,13 @@ const setUp = Effect.map(Members.folder(), (folder) => join(folder, "data"))
 const soon = { env: { TEST_LINGER_MS: "300" } }
 
 /** Processes, other than members and servers, that know the folder by name. */
-const watchersOf = (dataDir: string): ReadonlyArray<number> =>
-  spawnSync("ps", ["-A", "-ww", "-o", "pid=,args="], { encoding: "utf8" }).stdout.split("\n")
+const watchersOf = (dataDir: string): ReadonlyArray<number> => {
+  const found = spawnSync("ps", ["-A", "-ww", "-o", "pid=,ppid=,args="], { encoding: "utf8" }).stdout.split("\n")
     .filter((line) => line.includes(dataDir) && /embedded-stop/.test(line))
-    .map((line) => Number.parseInt(line.trim(), 10))
+    .map((line) => line.trim().split(/\s+/).slice(0, 2).map(Number))
+  // What a shell begins is called like the shell, until it is the `sleep` or the Node that it was begun for.
+  return found.flatMap(([pid, parent]) => found.some(([other]) => other === parent) ? [] : [pid!])
+}
 
 const gone = (pid: number) => Members.eventually(`process ${pid} is gone`, () => !Members.exists(pid))
 
@@ -87,8 +93,54 @@ describe("Watcher", { timeout: 300_000 }, () => {
           yield* query("SELECT 1")
         }))
       // It looks again later.
-      watcherOf(dataDir)
+      process.kill(watcherOf(dataDir), "SIGKILL")
+      yield* alone(dataDir)
       assert.isTrue(Members.exists(used.pid))
+
+      const fifth = yield* Members.start(dataDir, soon)
+      yield* Members.serverOf(fifth)
+      const looksToo = watcherOf(dataDir)
+      // Who copies the database is no ordinary client.
+      const copies = yield* Effect.acquireRelease(
+        Effect.sync(() => new Client({ connectionString: used.url, replication: "database" } as ClientConfig)),
+        (client) => Effect.promise(() => client.end())
+      )
+      yield* Effect.promise(() => copies.connect())
+      yield* fifth.kill
+      yield* gone(looksToo)
+      yield* Effect.promise(() => copies.query("IDENTIFY_SYSTEM"))
+      watcherOf(dataDir)
+    }).pipe(Effect.scoped))
+
+  it.live("who is making the database, where the one before was killed at it, is watched", () =>
+    Effect.gen(function*() {
+      const dataDir = yield* Members.folder()
+      const member = yield* Effect.acquireRelease(
+        Effect.sync(() => Register.register(dataDir)),
+        (member) => Effect.sync(() => Register.unregister(member))
+      )
+      yield* Effect.flatMap(Watcher.hold(dataDir, Duration.millis(100)), Watcher.letGo)
+      const watcher = watcherOf(dataDir)
+      yield* gone(watcher)
+      process.kill(watcherOf(dataDir), "SIGKILL")
+      assert.isTrue(existsSync(member.file))
+    }).pipe(Effect.scoped))
+
+  it.live("a program that Node is only a part of is not started by the shell", () =>
+    Effect.gen(function*() {
+      const dataDir = yield* Members.folder()
+      const node = process.execPath
+      yield* Effect.acquireRelease(
+        Effect.sync(() => {
+          process.execPath = "/opt/Shop/Shop"
+        }),
+        () =>
+          Effect.sync(() => {
+            process.execPath = node
+          })
+      )
+      assert.isUndefined(yield* Watcher.hold(dataDir))
+      assert.deepStrictEqual(watchersOf(dataDir), [])
     }).pipe(Effect.scoped))
 
   it.live("a folder that was removed is not made again", () =>
