@@ -13,12 +13,17 @@ const spanMs = 10_000
 
 /** Frames of a stack: what lies below them is the machinery. */
 const framesMax = 8
+/** Characters of each: where the message has lines that look like frames, they are as long as whoever threw it likes. */
+const frameMax = 500
 
 const framesOf = (thrown: unknown): string => {
   try {
     const { stack } = (thrown ?? {}) as { readonly stack?: unknown }
     return typeof stack === "string"
-      ? stack.split("\n").filter((line) => /^\s+at /.test(line)).slice(0, framesMax).map((line) => `\n${line}`).join("")
+      ? stack.split("\n").filter((line) => /^\s+at /.test(line)).slice(0, framesMax).map((line) =>
+        `\n${line.slice(0, frameMax)}`
+      )
+        .join("")
       : ""
   } catch {
     return ""

@@ -38,6 +38,7 @@ it.effect("a run that failed is in the log, with where it was thrown and whether
     yield* world.submit("rejecting")
     yield* world.submit("slow", { timeoutMs: 100 })
     yield* world.submit("odd")
+    yield* world.submit("wordy")
     yield* world.submit("well")
     yield* world.start({
       plain: thrower,
@@ -53,6 +54,9 @@ it.effect("a run that failed is in the log, with where it was thrown and whether
             throw new Error("do not look")
           }
         })
+      },
+      wordy: () => {
+        throw new Error(`look\n    at ${"x".repeat(1_000_000)}`)
       },
       well: () => 1
     })
@@ -74,6 +78,7 @@ it.effect("a run that failed is in the log, with where it was thrown and whether
     assert.match(String(told("rejecting")[0]?.rest["cause"]), /^Rejected: no such customer\n/)
     assert.strictEqual(told("slow")[0]?.rest["cause"], "Timeout: The run did not end within its 100 ms.")
     assert.strictEqual(told("odd").length > 0, true)
+    assert.isBelow(String(told("wordy")[0]?.rest["cause"]).length, 10_000)
     assert.deepStrictEqual(told("well"), [])
   }).pipe(Effect.provide(log.layer))
 })
