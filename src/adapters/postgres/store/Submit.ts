@@ -154,7 +154,7 @@ export const make = (db: Database["Service"], options: StoreOptions): Pick<JobSt
 
   /** A statement is a transaction. Whatever stands in the way of all of them, it stored none. */
   const submit: JobStore["Service"]["submit"] = (jobs, how) =>
-    (jobs.length > 0 && suspects.noRoute() && jobs.every(Plain.isPlain)
+    (jobs.length > 0 && (how.atomic || suspects.noRoute()) && jobs.every(Plain.isPlain)
       ? atOnce(jobs).pipe(
         Effect.catchIf((error) => error.kind !== "unavailable", (error) =>
           error.kind !== "locked"
