@@ -101,7 +101,11 @@ export const self = (): ProcessIdentity =>
 export const lifeOf = (identity: ProcessIdentity, dataDir: string): Life => {
   const here = self()
   // Another boot of the same host: whatever ran then is gone, whichever namespace it was in.
-  if (identity.boot !== here.boot) return identity.host === here.host ? "dead" : "elsewhere"
+  if (identity.boot !== here.boot) {
+    if (identity.host !== here.host) return "elsewhere"
+    // Unknown to one of the two, which had no way to the program that tells it: then the start has to do.
+    if (identity.boot !== "" && here.boot !== "") return "dead"
+  }
   if (identity.namespace !== here.namespace) {
     const seen = identity.sign === undefined ? "unknown" : SignOfLife.look(join(dataDir, "members", identity.sign))
     return seen === "free" ? "dead" : "elsewhere"
