@@ -150,7 +150,8 @@ describe("Watcher", { timeout: 300_000 }, () => {
       const { pid } = yield* Members.serverOf(member)
       process.kill(pid, "SIGKILL")
       yield* member.kill
-      rmSync(dataDir, { recursive: true, force: true })
+      // The watcher may just make its lock in it.
+      rmSync(dataDir, { recursive: true, force: true, maxRetries: 10 })
       yield* alone(dataDir)
       assert.isFalse(existsSync(dataDir))
     }).pipe(Effect.scoped))

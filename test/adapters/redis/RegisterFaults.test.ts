@@ -281,7 +281,7 @@ TestServers.describeWithRedis("a register in Redis, under faults", () => {
       Effect.gen(function*() {
         const server = yield* Redis.Server
         const register = yield* LeaseRegister
-        const leases = [1_000, 60_000, 5_000].map((leaseMs) => ({ lease: Ids.leaseId(), leaseMs }))
+        const leases = [3_000, 60_000, 5_000].map((leaseMs) => ({ lease: Ids.leaseId(), leaseMs }))
         const isKept = Effect.forEach(
           leases,
           ({ lease, leaseMs }) =>
