@@ -16,7 +16,7 @@ export class Faults extends Context.Service<Faults, {
   fault: Fault
   /** How long each submit takes. */
   submitMs: number
-  /** Types of which a submit learns nothing, as if something was locked. */
+  /** Types of which a submit learns nothing, as if something was locked; atomic, it is unavailable. */
   readonly undecided: Set<string>
   /** The jobs of each submit, in order. */
   readonly submits: Array<ReadonlyArray<NewJob>>
@@ -80,6 +80,9 @@ const make = Effect.gen(function*() {
   const faulty = faultyBy(faults, new JobStoreUnavailable({ operation: "any", cause: secret }))
   const partly: JobStore["Service"]["submit"] = Effect.fnUntraced(function*(jobs, options) {
     const free = jobs.filter(({ type }) => !faults.undecided.has(type))
+    if (options.atomic && free.length < jobs.length) {
+      return yield* new JobStoreUnavailable({ operation: "any", cause: secret })
+    }
     const stored = yield* store.submit(free, options)
     return {
       ...stored,

@@ -33,9 +33,11 @@ const pipeOf = (dataDir: string) => join(dataDir, "users.alive")
  * that would begin once more, as itself.
  */
 const program = (): string | undefined =>
-  !basename(process.execPath).startsWith("node") ? undefined : ["./embedded-stop.js", "../../programs/embedded-stop.ts"]
-    .map((path) => fileURLToPath(new URL(path, import.meta.url)))
-    .find((path) => existsSync(path))
+  !/^node(js)?[\d.]*(\.exe)?$/.test(basename(process.execPath)) ?
+    undefined :
+    ["./embedded-stop.js", "../../programs/embedded-stop.ts"]
+      .map((path) => fileURLToPath(new URL(path, import.meta.url)))
+      .find((path) => existsSync(path))
 
 // A line is the word to go; the end of the file is the end of the last member. Nothing else may hold the pipe
 // meanwhile: whoever comes to the folder takes a pipe that is held for a shell that waits.

@@ -64,13 +64,14 @@ const notifying = "async.c"
 const raising = "pl_exec.c"
 
 /**
- * Postgres says at which row it waited, as "while locking tuple (0,1) in relation "job"", in any language, and behind it
- * which function of ours it was in. Of a table it says nothing.
+ * Postgres says at which row it waited, as "while locking tuple (0,1) in relation "job"", in any language (in Korean
+ * without the parentheses, in Chinese with a blank), and behind it which function of ours it was in. Of a table it says
+ * nothing, nor where another one already waits for the same row.
  */
 const rowOf = (fields: { readonly file?: unknown; readonly where?: unknown } | undefined): string | undefined => {
   if (fields?.file === raising) return "key"
   const line = typeof fields?.where === "string" ? fields.where.split("\n", 1)[0]! : ""
-  if (!/\(\d+,\d+\)/.test(line)) return undefined
+  if (!/\d+, ?\d+/.test(line)) return undefined
   return /["\p{Pi}\p{Pf}„「]\s?([a-z_]+)\s?["\p{Pi}\p{Pf}」]/u.exec(line)?.[1]
 }
 

@@ -78,6 +78,7 @@ const make = Effect.gen(function*() {
   /** Callers that have no answer yet. */
   let unanswered = 0
   const answered = yield* Latch.make()
+  const turns = yield* Semaphore.make(batchesMax)
 
   // Made once: an error draws its stack, and one is asked for with each entry.
   const refusals = {
@@ -94,14 +95,18 @@ const make = Effect.gen(function*() {
       (draw) => Effect.sleep(Math.floor(50 + draw * Math.min(500, 100 * 2 ** Math.min(attempt, 4))))
     )
 
-  /** Sends the same jobs again while it is not known what became of them and somebody still waits. */
+  /**
+   * Sends the same jobs again while it is not known what became of them and somebody still waits. A batch has a turn for
+   * each try and none while it pauses: what one waits for is not what the others need.
+   */
   const persist = Effect.fnUntraced(function*(entries: ReadonlyArray<Lane.Entry>, atomic: boolean) {
     for (let attempt = 0;; attempt++) {
       const waiting = attempt === 0 ? entries : entries.filter((entry) => entry.answer !== null && !isLate(entry))
       if (waiting.length === 0 || (atomic && waiting.length < entries.length)) {
         return null
       }
-      const exit = yield* Effect.exit(store.submit(waiting.map((entry) => entry.job), { atomic }))
+      const sent = Effect.suspend(() => store.submit(waiting.map((entry) => entry.job), { atomic }))
+      const exit = yield* Effect.exit(atomic ? turns.withPermits(1)(sent) : sent)
       if (Exit.isSuccess(exit)) {
         return { waiting, answer: exit.value }
       }
@@ -242,7 +247,12 @@ const make = Effect.gen(function*() {
             return Effect.void
           }),
           Effect.tap(({ later }) =>
-            later.length === 0 ? Effect.void : Effect.andThen(pause(1), Effect.sync(() => lane.again(later)))
+            later.length === 0 ? Effect.void : pause(1).pipe(
+              Effect.andThen(Effect.sync(() => lane.again(later))),
+              Effect.onInterrupt(() =>
+                Effect.sync(() => later.forEach((entry) => Lane.answerOnce(entry, unavailable("store"))))
+              )
+            )
           ),
           Effect.asVoid,
           Effect.catchCause((cause) => Effect.logError("a flush of submits failed", cause))
@@ -310,8 +320,6 @@ const make = Effect.gen(function*() {
       )
     )
 
-  const turns = yield* Semaphore.make(batchesMax)
-
   const submitAll: Submitter["Service"]["submitAll"] = Effect.fnUntraced(function*(drafts) {
     if (stopping) {
       return yield* unavailable("stopping")
@@ -339,7 +347,7 @@ const make = Effect.gen(function*() {
       )
       // In a fiber of its own: a caller that goes away must not leave half a batch unsaid to the workers.
       fork(
-        turns.withPermits(1)(settle(entries, true)).pipe(
+        settle(entries, true).pipe(
           Effect.timeoutOption(batchDeadlineMs),
           Effect.asVoid,
           Effect.catchCause((cause) => Effect.logError("a batch failed", cause)),

@@ -2,7 +2,7 @@
  * Runs that failed, in the log: with the stack of what was thrown, which is kept nowhere else.
  *
  * The job has the name and the message of each, so lines may be left out: no more than ten in ten seconds are written,
- * however many handlers throw.
+ * however many handlers throw. The message is not in the log: it may hold what is in the payload.
  */
 import { type Context, Effect } from "effect"
 import type { ClaimedJob } from "../../domain/Job.ts"
@@ -13,24 +13,23 @@ const spanMs = 10_000
 
 /** Frames of a stack: what lies below them is the machinery. */
 const framesMax = 8
-/** Characters of each: where the message has lines that look like frames, they are as long as whoever threw it likes. */
+/** Characters of each. */
 const frameMax = 500
 
 const framesOf = (thrown: unknown): string => {
   try {
-    const { stack } = (thrown ?? {}) as { readonly stack?: unknown }
-    return typeof stack === "string"
-      ? stack.split("\n").filter((line) => /^\s+at /.test(line)).slice(0, framesMax).map((line) =>
-        `\n${line.slice(0, frameMax)}`
-      )
-        .join("")
-      : ""
+    const { message, stack } = (thrown ?? {}) as { readonly message?: unknown; readonly stack?: unknown }
+    const at = typeof stack === "string" && typeof message === "string" ? stack.indexOf(message) : -1
+    // Lines of the message may look like frames.
+    const below = at < 0 ? "" : String(stack).slice(at + String(message).length)
+    return below.split("\n").filter((line) => /^\s+at /.test(line)).slice(0, framesMax)
+      .map((line) => `\n${line.slice(0, frameMax)}`).join("")
   } catch {
     return ""
   }
 }
 
-const causeOf = ({ message, name }: Failure, thrown: unknown): string => `${name}: ${message}${framesOf(thrown)}`
+const causeOf = ({ name }: Failure, thrown: unknown): string => `${name}${framesOf(thrown)}`
 
 export interface Failures {
   /** Says that a run has failed or was rejected; of any other outcome nothing. Never throws. */

@@ -140,6 +140,11 @@ it.layer(Postgres.layer, { excludeTestServices: true })("Database", (it) => {
       [`beim Einfügen von Indextupel (0,5) in Relation »key_pkey«`, "key_pkey"],
       [`lors de l'insertion du tuple d'index (0,5) dans la relation « key »`, "key"],
       [`リレーション"route"のタプル(0,5)のロック中`, "route"],
+      [`当锁定关系"route"的元组(0, 5)时`, "route"],
+      [`在检查关系"key"中的元组(0, 5)的排它性依赖时`, "key"],
+      [`0,5 튜플을 "uniqueness" 릴레이션에서 잠그는 중에 발생`, "uniqueness"],
+      [`lors de l'insertion de l'enregistrement (0, 5) de l'index dans la relation « body_pkey »`, "body_pkey"],
+      [`SQL statement "WITH o AS MATERIALIZED (SELECT numeric(10, 2)`, undefined],
       [inFunction.trim(), undefined],
       [undefined, undefined]
     ]

@@ -102,6 +102,28 @@ it.layer(Layer.provideMerge(submitterLayer, Postgres.layer), { excludeTestServic
         assert.deepStrictEqual(yield* Rows.untallied, [])
       }))
 
+    it.effect("many types that are new cost a flush a second of waiting, and none of the others its answer", () =>
+      Effect.gen(function*() {
+        const { failures, submit } = yield* anotherProcess
+        const [known] = yield* submittedAll(1)
+        const types = yield* Effect.forEach(Array.from({ length: 100 }), () => Jobs.freshType)
+        const held = yield* Effect.forEach(types, (type) => Jobs.job({ type }))
+        const flush = [...held, ...yield* Jobs.jobs(20, { type: known!.type }), ...yield* ofEachKind(known!.type)]
+        yield* during(
+          `SELECT deadman.submit(t, '1') FROM unnest(string_to_array($1, ',')) t`,
+          [types.join(",")],
+          Effect.gen(function*() {
+            assert.deepStrictEqual(
+              tags(yield* submit(flush)),
+              flush.map(({ type }) => type === known!.type ? "Created" : "Undecided")
+            )
+            // One wait of 250 ms and others of 25, up to a second.
+            assert.isAtMost(failures.length, 1 + 30)
+          })
+        )
+        assert.deepStrictEqual(new Set(tags(yield* submit(flush))), new Set(["Created"]))
+      }))
+
     it.effect("a key that is held is told from a type that is new, also where both are", () =>
       Effect.gen(function*() {
         const store = yield* JobStore

@@ -285,6 +285,25 @@ test("batches under way and those that wait are bounded, and one that has ended 
     assert.deepStrictEqual((yield* submitAll([draft()])).map(({ _tag }) => _tag), ["Created"])
   }))
 
+test("a batch that waits for what others do not need holds up no other", () =>
+  Effect.gen(function*() {
+    const faults = yield* FaultyStore.Faults
+    const { submitAll } = yield* Submitter
+    faults.undecided.add("t")
+    const held = yield* Effect.forEach(
+      Array.from({ length: 2 * GroupCommit.batchesMax }),
+      () => Effect.forkChild(submitAll([draft()]), { startImmediately: true })
+    )
+    yield* settle
+    const free = yield* submitAll([{ ...draft(), type: JobType.make("free") }])
+    assert.deepStrictEqual(free.map(({ _tag }) => _tag), ["Created"], "no clock had to move")
+    faults.undecided.clear()
+    yield* TestClock.adjust("1 second")
+    for (const fiber of held) {
+      assert.deepStrictEqual((yield* Fiber.join(fiber)).map(({ _tag }) => _tag), ["Created"])
+    }
+  }))
+
 test("the workers are told after the commit, unless the store has told them", () =>
   Effect.gen(function*() {
     const { submit } = yield* Submitter

@@ -69,16 +69,17 @@ it.effect("a run that failed is in the log, with where it was thrown and whether
     for (const type of ["plain", "promised", "effectful"]) {
       assert.match(
         String(told(type)[0]?.rest["cause"]),
-        /^Error: the bank is away\n\s+at thrower .*Failures\.test\.ts/,
+        /^Error\n\s+at thrower .*Failures\.test\.ts/,
         type
       )
     }
     assert.strictEqual(told("promised")[0]?.message, "a run failed and is tried again")
     assert.strictEqual(told("rejecting")[0]?.message, "a run was rejected: its job is not tried again")
-    assert.match(String(told("rejecting")[0]?.rest["cause"]), /^Rejected: no such customer\n/)
-    assert.strictEqual(told("slow")[0]?.rest["cause"], "Timeout: The run did not end within its 100 ms.")
+    assert.match(String(told("rejecting")[0]?.rest["cause"]), /^Rejected\n\s+at /)
+    assert.strictEqual(told("slow")[0]?.rest["cause"], "Timeout")
     assert.strictEqual(told("odd").length > 0, true)
-    assert.isBelow(String(told("wordy")[0]?.rest["cause"]).length, 10_000)
+    assert.match(String(told("wordy")[0]?.rest["cause"]), /^Error\n\s+at [^x].*Failures\.test\.ts/)
+    assert.isTrue(log.of("a run ").every(({ rest }) => !String(rest["cause"]).includes("xxx")), "what a message says")
     assert.deepStrictEqual(told("well"), [])
   }).pipe(Effect.provide(log.layer))
 })

@@ -21,11 +21,22 @@ import * as Sql from "./SubmitSql.ts"
 import * as Terms from "./SubmitTerms.ts"
 import * as Suspects from "./Suspects.ts"
 
-type Answers = Lanes.Answers
+/** For which a submit looks for what is locked. What is left then is asked again: the others wait for no more. */
+const waitsMaxMs = 1_000
+
+const undecided = (jobs: ReadonlyArray<NewJob>, answers: Lanes.Answers): void =>
+  jobs.forEach((job) => answers.set(job, { _tag: "Undecided" }))
+
+const unlessLong = <E>(answers: Lanes.Answers, jobs: ReadonlyArray<NewJob>, ask: Effect.Effect<void, E>) =>
+  Effect.suspend(() => {
+    if (answers.waitedMs < waitsMaxMs) return ask
+    undecided(jobs, answers)
+    return Effect.void
+  })
 
 export const make = (db: Database["Service"], options: StoreOptions): Pick<JobStore["Service"], "submit"> => {
   const lanes = Lanes.make(db, options)
-  const { atOnce, keyed, unkeyed, withTerms } = lanes
+  const { atOnce, keyed, ofKnownRoutes, unkeyed, withTerms } = lanes
   const atomic = Atomic.make(db, lanes)
   const suspects = Suspects.make()
 
@@ -36,26 +47,45 @@ export const make = (db: Database["Service"], options: StoreOptions): Pick<JobSt
     lane: Lanes.Store,
     jobs: ReadonlyArray<NewJob>,
     lockMs: number | null,
-    answers: Answers,
+    answers: Lanes.Answers,
     error: DatabaseFailed
   ): Effect.Effect<void, DatabaseFailed> =>
     Effect.gen(function*() {
-      const [job, ...others] = jobs.filter((job) => !answers.has(job))
+      let rest = jobs.filter((job) => !answers.has(job))
+      if (error.kind === "locked") answers.waitedMs += lockMs ?? Sql.lockMs
+      // Only who must add a route waits for one.
+      if (error.lockedRow === "route" && lockMs !== Sql.partLockMs) {
+        const known = yield* ofKnownRoutes(rest)
+        yield* known.size === 0
+          ? Effect.void
+          : split(lane, rest.filter((job) => known.has(job)), Sql.partLockMs, answers)
+        rest = rest.filter((job) => !known.has(job))
+      }
+      const [job, ...others] = rest
       if (job === undefined) return
       const parts = Held.parts([job, ...others], error)
+      if (parts.length > 1 && error.kind !== "locked") {
+        return yield* Effect.forEach(parts, (part) => split(lane, part, lockMs, answers), { discard: true })
+      }
       if (parts.length > 1) {
         // The whole has waited out the time for a lock; its parts need not do so again.
-        const partLockMs = error.kind === "locked" ? Sql.partLockMs : lockMs
-        return yield* Effect.forEach(parts, (part) => split(lane, part, partLockMs, answers), { discard: true })
+        return yield* Effect.forEach(parts, (part) =>
+          unlessLong(answers, part, split(lane, part, Sql.partLockMs, answers)), {
+          discard: true
+        })
       }
-      if (error.kind === "refused") return void answers.set(job, Lanes.refusal(error))
+      if (error.kind === "refused") {
+        return void answers.set(job, Lanes.refusal(error))
+      }
       const nanos = yield* Clock.monotonicTimeNanos
       if (others.length === 0 && Held.isOf(job, error)) {
         suspects.remember(job, nanos)
         return void answers.set(job, { _tag: "KeyLocked" })
       }
-      if (error.lockedRow === "route") suspects.rememberRoute(job, nanos)
-      for (const one of [job, ...others]) answers.set(one, { _tag: "Undecided" })
+      if (error.lockedRow === "route") {
+        suspects.rememberRoute(job, nanos)
+      }
+      undecided([job, ...others], answers)
     })
 
   /** Sends `jobs` whole, and in parts where something in them cannot be stored. */
@@ -63,7 +93,7 @@ export const make = (db: Database["Service"], options: StoreOptions): Pick<JobSt
     lane: Lanes.Store,
     jobs: ReadonlyArray<NewJob>,
     lockMs: number | null,
-    answers: Answers
+    answers: Lanes.Answers
   ): Effect.Effect<void, DatabaseFailed> =>
     lane(null, jobs, lockMs, answers).pipe(
       Effect.retry({ times: Lanes.roundMax, while: (error) => error.kind === "deadlock" }),
@@ -74,7 +104,7 @@ export const make = (db: Database["Service"], options: StoreOptions): Pick<JobSt
     )
 
   /** Entries that want what was held a moment ago: once it is seen to be still, it is for all of them. */
-  const inTurn = Effect.fnUntraced(function*(alike: ReadonlyArray<NewJob>, answers: Answers) {
+  const inTurn = Effect.fnUntraced(function*(alike: ReadonlyArray<NewJob>, answers: Lanes.Answers) {
     for (const [index, job] of alike.entries()) {
       yield* split(laneOf(job), [job], Sql.partLockMs, answers)
       const answer = answers.get(job)
@@ -87,7 +117,7 @@ export const make = (db: Database["Service"], options: StoreOptions): Pick<JobSt
   })
 
   /** Entries whose route was held a moment ago. */
-  const ofNewRoutes = Effect.fnUntraced(function*(waiting: ReadonlyArray<NewJob>, answers: Answers) {
+  const ofNewRoutes = Effect.fnUntraced(function*(waiting: ReadonlyArray<NewJob>, answers: Lanes.Answers) {
     for (const lane of [unkeyed, keyed, withTerms]) {
       const jobs = waiting.filter((job) => (Plain.isPlain(job) ? unkeyed : laneOf(job)) === lane)
       const rowsMax = lane === withTerms ? Terms.rowsMax : jobs.length
@@ -96,11 +126,22 @@ export const make = (db: Database["Service"], options: StoreOptions): Pick<JobSt
       }
     }
     for (const job of waiting) {
-      if (answers.get(job)?._tag !== "Undecided") suspects.forgetRoute(job)
+      if (answers.get(job)?._tag === "Created") suspects.forgetRoute(job)
     }
   })
 
-  const apart = Effect.fnUntraced(function*(jobs: ReadonlyArray<NewJob>, answers: Answers) {
+  /** So many at a time. Where all of some met what is locked, the next would wait for the same. */
+  const inChunks = Effect.fnUntraced(function*(jobs: ReadonlyArray<NewJob>, answers: Lanes.Answers) {
+    for (let from = 0; from < jobs.length; from += Terms.rowsMax) {
+      const some = jobs.slice(from, from + Terms.rowsMax)
+      yield* split(withTerms, some, null, answers)
+      if (some.every((job) => answers.get(job)?._tag === "Undecided")) {
+        return undecided(jobs.slice(from + some.length), answers)
+      }
+    }
+  })
+
+  const apart = Effect.fnUntraced(function*(jobs: ReadonlyArray<NewJob>, answers: Lanes.Answers) {
     const { first, later } = firsts(jobs.filter((job) => job.key !== null))
     const waiting = suspects.noRoute()
       ? []
@@ -118,12 +159,12 @@ export const make = (db: Database["Service"], options: StoreOptions): Pick<JobSt
     yield* Effect.all([
       bare.length === 0 ? Effect.void : split(unkeyed, bare, null, answers),
       others.length === 0 ? Effect.void : split(keyed, others, null, answers),
+      inChunks(terms, answers),
       Effect.forEach(
-        Array.from({ length: Math.ceil(terms.length / Terms.rowsMax) }, (_, n) => n * Terms.rowsMax),
-        (from) => split(withTerms, terms.slice(from, from + Terms.rowsMax), null, answers),
+        held,
+        (alike) => unlessLong(answers, alike, inTurn(alike, answers)),
         { discard: true }
       ),
-      Effect.forEach(held, (alike) => inTurn(alike, answers), { discard: true }),
       waiting.length === 0 ? Effect.void : ofNewRoutes(waiting, answers)
     ], { concurrency: 3, discard: true })
     yield* Effect.forEach(
@@ -135,11 +176,11 @@ export const make = (db: Database["Service"], options: StoreOptions): Pick<JobSt
 
   const announced = options.wake && options.queued !== true
 
-  const inOrder = (jobs: ReadonlyArray<NewJob>, answers: Answers) =>
+  const inOrder = (jobs: ReadonlyArray<NewJob>, answers: Lanes.Answers) =>
     jobs.map((job): Submitted => answers.get(job) ?? { _tag: "Undecided" })
 
   const carefully = Effect.fnUntraced(function*(jobs: ReadonlyArray<NewJob>, how: { readonly atomic: boolean }) {
-    const answers: Answers = new Map()
+    const answers = new Lanes.Answers()
     if (jobs.length > 0) {
       yield* how.atomic ? atomic(jobs, answers) : apart(jobs, answers)
     }
@@ -148,7 +189,7 @@ export const make = (db: Database["Service"], options: StoreOptions): Pick<JobSt
 
   /** Plain ones that have waited for a lock. */
   const waited = (jobs: ReadonlyArray<NewJob>, error: DatabaseFailed) => {
-    const answers: Answers = new Map()
+    const answers = new Lanes.Answers()
     return Effect.map(parted(unkeyed, jobs, null, answers, error), () => inOrder(jobs, answers))
   }
 

@@ -8,7 +8,7 @@ import type { Submitted } from "../../../ports/JobStore.ts"
 import type { Database } from "../Database.ts"
 import type { DatabaseFailed } from "../DatabaseFailed.ts"
 import * as Held from "./Held.ts"
-import { type Answers, type Lanes, refusal, roundMax, type Store } from "./SubmitLanes.ts"
+import { Answers, type Lanes, refusal, roundMax, type Store } from "./SubmitLanes.ts"
 import { answerLater, firsts } from "./SubmitRepeats.ts"
 import * as Sql from "./SubmitSql.ts"
 import * as Terms from "./SubmitTerms.ts"
@@ -50,7 +50,7 @@ export const make = (db: Database["Service"], { addRoutes, keyed, unkeyed, withT
   /** The first entry that cannot be stored, found by storing halves and taking them back. */
   const guilty = (jobs: ReadonlyArray<NewJob>): Effect.Effect<readonly [NewJob, Submitted] | null, DatabaseFailed> =>
     Effect.gen(function*() {
-      const error = yield* Effect.match(together(jobs, new Map(), false), {
+      const error = yield* Effect.match(together(jobs, new Answers(), false), {
         onFailure: (error) => error._tag === "Undone" ? null : error,
         onSuccess: () => null
       })

@@ -16,7 +16,11 @@ import * as Plain from "./SubmitPlain.ts"
 import * as Sql from "./SubmitSql.ts"
 import * as Terms from "./SubmitTerms.ts"
 
-export type Answers = Map<NewJob, Submitted>
+/** What became of each. */
+export class Answers extends Map<NewJob, Submitted> {
+  /** For how long locks were waited for, in all. */
+  waitedMs = 0
+}
 
 /**
  * Stores the jobs of one lane, and says of each what became of it. `session`: inside that transaction. `lockMs`: how long
@@ -83,6 +87,16 @@ export const make = (db: Database["Service"], options: StoreOptions) => {
       ...(lockMs === null ? [] : [String(lockMs)])
     ])
   }
+
+  /** Those whose route is there, and is waited for by nobody. */
+  const ofKnownRoutes = (jobs: ReadonlyArray<NewJob>) =>
+    Effect.map(
+      db.query<{ readonly n: number }>("hot", Sql.knownRoutes, [
+        texts(jobs.map((job) => job.type)),
+        texts(jobs.map((job) => job.queue))
+      ]),
+      (rows) => new Set(rows.map(({ n }) => jobs[n - 1]))
+    )
 
   /** One statement for all of `jobs`. Those it says nothing about were there before. */
   const insert = Effect.fnUntraced(function*(
@@ -231,7 +245,7 @@ export const make = (db: Database["Service"], options: StoreOptions) => {
       answers
     )
 
-  return { addRoutes, atOnce, unkeyed, keyed, withTerms }
+  return { addRoutes, ofKnownRoutes, atOnce, unkeyed, keyed, withTerms }
 }
 
 export type Lanes = ReturnType<typeof make>

@@ -123,6 +123,11 @@ export const addRoutesSoon = `WITH s AS MATERIALIZED (SELECT set_config('lock_ti
   ORDER BY x.type, x.queue
   ON CONFLICT (type, queue) DO NOTHING`
 
+/** Those of the given routes that are there, by their numbers. */
+export const knownRoutes = `SELECT x.ord::int AS n
+  FROM unnest($1::text[], $2::text[]) WITH ORDINALITY x(type, queue, ord)
+  JOIN deadman.route r ON r.type = x.type AND r.queue = x.queue`
+
 export interface StoredRow {
   readonly id: string
   readonly created_at_ms: number
