@@ -28,12 +28,15 @@ const dismissLimit = Duration.seconds(1)
 
 const pipeOf = (dataDir: string) => join(dataDir, "users.alive")
 
+/** Fedora and its kin call it `node-22`. */
+export const isNode = (program: string): boolean => /^node(js)?(-?\d[\d.]*)?(\.exe)?$/.test(program)
+
 /**
  * Beside the bundle, or in the sources; none where Node is inside another program (Electron, an application in one file):
  * that would begin once more, as itself.
  */
 const program = (): string | undefined =>
-  !/^node(js)?[\d.]*(\.exe)?$/.test(basename(process.execPath)) ?
+  !isNode(basename(process.execPath)) ?
     undefined :
     ["./embedded-stop.js", "../../programs/embedded-stop.ts"]
       .map((path) => fileURLToPath(new URL(path, import.meta.url)))

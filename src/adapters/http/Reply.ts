@@ -50,12 +50,10 @@ export const keyReused = ApiError.make(
 )
 
 /** What of a job somebody else's transaction may have taken first. */
-const heldOf = (draft: JobDraft): string =>
-  draft.key !== null
-    ? "this Idempotency-Key"
-    : (draft.unique ?? null) !== null
-    ? "a job that this one must be unique with"
-    : "this type and queue, and was the first to use them"
+const heldOf = ({ key, unique }: JobDraft): string => {
+  const place = "a job that this one must be unique with"
+  return key === null ? place : (unique ?? null) === null ? "this Idempotency-Key" : `this Idempotency-Key, or ${place}`
+}
 
 export const outcomeOf = ({ headers, status }: Reply): Outcome =>
   status === 201 ? "created" : headers === skippedHeaders ? "skipped" : "replayed"

@@ -103,7 +103,7 @@ const uncertain: Readonly<Record<Contract.SubmitUncertain["reason"], string>> = 
   stopping: "this process is stopping: submit elsewhere",
   store: "the database did not answer in time, so the job may or may not be stored: submit it again under the same " +
     "idempotencyKey",
-  key_locked: "an open transaction holds this idempotencyKey: try again when it has ended"
+  key_locked: "an open transaction holds this idempotencyKey, or what must be unique: try again when it has ended"
 }
 const isUncertain = (reason: Contract.SubmitUncertain["reason"]) =>
   new Contract.SubmitUncertain({ reason, message: uncertain[reason] })

@@ -212,7 +212,8 @@ const make = Effect.gen(function*() {
     for (let at = 0; at < shown.length; at += readMax) {
       // Whoever ran out of time is answered.
       const some = shown.slice(at, at + readMax).filter(({ entry }) => entry.answer !== null)
-      const jobs = yield* jobsOf(some.map(({ said }) => said.id))
+      const read = jobsOf(some.map(({ said }) => said.id))
+      const jobs = yield* (atomic ? turns.withPermits(1)(read) : read)
       for (const { entry, said } of some) {
         const job = jobs?.get(said.id)
         Lane.answerOnce(

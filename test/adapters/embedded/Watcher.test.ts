@@ -155,4 +155,9 @@ describe("Watcher", { timeout: 300_000 }, () => {
       yield* alone(dataDir)
       assert.isFalse(existsSync(dataDir))
     }).pipe(Effect.scoped))
+
+  it("knows Node by the names that it has, and no application that begins like it", () => {
+    const names = ["node", "nodejs", "node22", "node-22", "node22.3", "node.exe", "node-agent", "nodered", "electron"]
+    assert.deepStrictEqual(names.filter(Watcher.isNode), names.slice(0, 6))
+  })
 })

@@ -181,6 +181,50 @@ it.layer(Layer.provideMerge(submitterLayer, Postgres.layer), { excludeTestServic
         assert.strictEqual(yield* stored(flush), flush.length)
       }))
 
+    it.effect("a place that is held costs a flush with many keys a second of waiting, and the rest is stored", () =>
+      Effect.gen(function*() {
+        const { failures, submit } = yield* anotherProcess
+        const [known] = yield* submittedAll(1)
+        const type = known!.type
+        const wanting = yield* Effect.forEach(
+          Array.from({ length: 200 }),
+          () => Effect.map(keyed(type), (job) => ({ ...job, payload: "1", unique }))
+        )
+        const plain = yield* Jobs.jobs(10, { type })
+        yield* during(
+          `SELECT deadman.submit($1::text, '1', '{"unique": {}}')`,
+          [type],
+          Effect.gen(function*() {
+            assert.deepStrictEqual(tags(yield* submit(wanting.slice(0, 1))), ["KeyLocked"])
+            const before = failures.length
+            const answers = tags(yield* submit([...wanting, ...plain]))
+            assert.deepStrictEqual(answers.slice(wanting.length), plain.map(() => "Created"))
+            assert.isFalse(answers.slice(0, wanting.length).includes("Created"))
+            assert.isAtMost(failures.length - before, 41)
+          })
+        )
+      }))
+
+    it.effect("a locked table holds up those of a flush that need it, and none behind them", () =>
+      Effect.gen(function*() {
+        const { submit } = yield* anotherProcess
+        const [known] = yield* submittedAll(1)
+        const type = known!.type
+        const needing = yield* Effect.forEach(
+          Array.from({ length: 120 }, (_, n) => n),
+          (n) => Jobs.job({ type, payload: String(n), unique })
+        )
+        const others = yield* Effect.forEach(
+          Array.from({ length: 3 }),
+          () => Effect.map(keyed(type), (job) => ({ ...job, retainMs: 3_600_000 }))
+        )
+        const answers = yield* during(`LOCK TABLE deadman.uniqueness`, [], submit([...needing, ...others]))
+        assert.deepStrictEqual(
+          tags(answers),
+          [...needing.map(() => "Undecided"), ...others.map(() => "Created")]
+        )
+      }))
+
     it.effect("whoever waits for a new type is answered when it is there, and the others before", () =>
       Effect.gen(function*() {
         const { submit, submitAll } = yield* Submitter

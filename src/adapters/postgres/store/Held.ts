@@ -19,6 +19,9 @@ export const notNow = (error: DatabaseFailed) =>
 
 export const routeOf = (job: NewJob): string => `${job.type} ${job.queue}`
 
+/** Which tables its way leads through. */
+export const kindOf = (job: NewJob): string => `${job.key === null} ${isUnique(job)}`
+
 const alike = (jobs: ReadonlyArray<NewJob>, of: (job: NewJob) => string): ReadonlyArray<ReadonlyArray<NewJob>> => {
   const groups = new Map<string, Array<NewJob>>()
   for (const job of jobs) {
@@ -35,7 +38,7 @@ const halves = <A>(all: ReadonlyArray<A>): ReadonlyArray<ReadonlyArray<A>> =>
 /** Into what a flush that failed is parted: a single part is as far as it goes. */
 export const parts = (jobs: ReadonlyArray<NewJob>, error: DatabaseFailed): ReadonlyArray<ReadonlyArray<NewJob>> => {
   if (error.kind === "locked" && error.lockedRow === undefined) {
-    return alike(jobs, (job) => `${job.key === null} ${isUnique(job)}`)
+    return alike(jobs, kindOf)
   }
   return error.kind === "locked" && error.lockedRow === "route"
     ? halves(alike(jobs, routeOf)).map((half) => half.flat())

@@ -51,15 +51,23 @@ export const make = (db: Database["Service"], options: StoreOptions): Pick<JobSt
     error: DatabaseFailed
   ): Effect.Effect<void, DatabaseFailed> =>
     Effect.gen(function*() {
-      let rest = jobs.filter((job) => !answers.has(job))
+      const rest = jobs.filter((job) => !answers.has(job))
       if (error.kind === "locked") answers.waitedMs += lockMs ?? Sql.lockMs
       // Only who must add a route waits for one.
       if (error.lockedRow === "route" && lockMs !== Sql.partLockMs) {
-        const known = yield* ofKnownRoutes(rest)
-        yield* known.size === 0
-          ? Effect.void
-          : split(lane, rest.filter((job) => known.has(job)), Sql.partLockMs, answers)
-        rest = rest.filter((job) => !known.has(job))
+        const known = yield* Effect.catchIf(
+          ofKnownRoutes(rest),
+          (error) => error.kind === "locked",
+          () => Effect.succeed(new Set<NewJob | undefined>())
+        )
+        if (known.size > 0) {
+          const unknown = rest.filter((job) => !known.has(job))
+          yield* split(lane, rest.filter((job) => known.has(job)), Sql.partLockMs, answers)
+          // Asked anew: what was waited for may be there meanwhile.
+          return yield* unknown.length === 0
+            ? Effect.void
+            : unlessLong(answers, unknown, split(lane, unknown, Sql.partLockMs, answers))
+        }
       }
       const [job, ...others] = rest
       if (job === undefined) return
@@ -106,6 +114,7 @@ export const make = (db: Database["Service"], options: StoreOptions): Pick<JobSt
   /** Entries that want what was held a moment ago: once it is seen to be still, it is for all of them. */
   const inTurn = Effect.fnUntraced(function*(alike: ReadonlyArray<NewJob>, answers: Lanes.Answers) {
     for (const [index, job] of alike.entries()) {
+      if (answers.waitedMs >= waitsMaxMs) return undecided(alike.slice(index), answers)
       yield* split(laneOf(job), [job], Sql.partLockMs, answers)
       const answer = answers.get(job)
       if (answer?._tag !== "KeyLocked" && answer?._tag !== "Undecided") {
@@ -130,16 +139,30 @@ export const make = (db: Database["Service"], options: StoreOptions): Pick<JobSt
     }
   })
 
-  /** So many at a time. Where all of some met what is locked, the next would wait for the same. */
+  /** So many at a time. Where all of some met what is locked, the next of their kinds would wait for the same. */
   const inChunks = Effect.fnUntraced(function*(jobs: ReadonlyArray<NewJob>, answers: Lanes.Answers) {
-    for (let from = 0; from < jobs.length; from += Terms.rowsMax) {
-      const some = jobs.slice(from, from + Terms.rowsMax)
+    let rest = jobs
+    while (rest.length > 0) {
+      const some = rest.slice(0, Terms.rowsMax)
+      rest = rest.slice(some.length)
       yield* split(withTerms, some, null, answers)
       if (some.every((job) => answers.get(job)?._tag === "Undecided")) {
-        return undecided(jobs.slice(from + some.length), answers)
+        const kinds = new Set(some.map(Held.kindOf))
+        undecided(rest.filter((job) => kinds.has(Held.kindOf(job))), answers)
+        rest = rest.filter((job) => !kinds.has(Held.kindOf(job)))
       }
     }
   })
+
+  /** What one waits for takes nothing from the time of the others. */
+  const byItself = (
+    answers: Lanes.Answers,
+    ask: (own: Lanes.Answers) => Effect.Effect<void, DatabaseFailed>
+  ): Effect.Effect<void, DatabaseFailed> =>
+    Effect.suspend(() => {
+      const own = new Lanes.Answers()
+      return Effect.map(ask(own), () => own.forEach((answer, job) => answers.set(job, answer)))
+    })
 
   const apart = Effect.fnUntraced(function*(jobs: ReadonlyArray<NewJob>, answers: Lanes.Answers) {
     const { first, later } = firsts(jobs.filter((job) => job.key !== null))
@@ -157,19 +180,17 @@ export const make = (db: Database["Service"], options: StoreOptions): Pick<JobSt
     const others = lone.size === 0 ? keys : keys.filter((job) => !lone.has(job))
     const terms = lone.size === 0 ? all : all.filter((job) => !lone.has(job))
     yield* Effect.all([
-      bare.length === 0 ? Effect.void : split(unkeyed, bare, null, answers),
-      others.length === 0 ? Effect.void : split(keyed, others, null, answers),
-      inChunks(terms, answers),
-      Effect.forEach(
-        held,
-        (alike) => unlessLong(answers, alike, inTurn(alike, answers)),
-        { discard: true }
-      ),
-      waiting.length === 0 ? Effect.void : ofNewRoutes(waiting, answers)
+      bare.length === 0 ? Effect.void : byItself(answers, (own) => split(unkeyed, bare, null, own)),
+      others.length === 0 ? Effect.void : byItself(answers, (own) => split(keyed, others, null, own)),
+      terms.length === 0 ? Effect.void : byItself(answers, (own) => inChunks(terms, own)),
+      held.length === 0
+        ? Effect.void
+        : byItself(answers, (own) => Effect.forEach(held, (alike) => inTurn(alike, own), { discard: true })),
+      waiting.length === 0 ? Effect.void : byItself(answers, (own) => ofNewRoutes(waiting, own))
     ], { concurrency: 3, discard: true })
     yield* Effect.forEach(
       answerLater(later, answers),
-      (job) => split(laneOf(job), [job], Sql.partLockMs, answers),
+      (job) => unlessLong(answers, [job], split(laneOf(job), [job], Sql.partLockMs, answers)),
       { discard: true }
     )
   })
