@@ -209,23 +209,28 @@ const make = Effect.gen(function*() {
         Lane.answerOnce(entry, said)
       }
     }
-    for (let at = 0; at < shown.length; at += readMax) {
-      // Whoever ran out of time is answered.
-      const some = shown.slice(at, at + readMax).filter(({ entry }) => entry.answer !== null)
-      const read = jobsOf(some.map(({ said }) => said.id))
-      const jobs = yield* (atomic ? turns.withPermits(1)(read) : read)
-      for (const { entry, said } of some) {
-        const job = jobs?.get(said.id)
-        Lane.answerOnce(
-          entry,
-          said._tag === "Replayed" && jobs !== null
-            ? { _tag: "Replayed", id: said.id, job: job ?? null }
-            // Pruned between the two statements: asked again, nothing is in the way.
-            : said._tag === "Skipped" && job !== undefined
-            ? { _tag: "Skipped", id: said.id, job }
-            : unavailable("store")
-        )
+    const show = Effect.gen(function*() {
+      for (let at = 0; at < shown.length; at += readMax) {
+        // Whoever ran out of time is answered.
+        const some = shown.slice(at, at + readMax).filter(({ entry }) => entry.answer !== null)
+        const jobs = yield* jobsOf(some.map(({ said }) => said.id))
+        for (const { entry, said } of some) {
+          const job = jobs?.get(said.id)
+          Lane.answerOnce(
+            entry,
+            said._tag === "Replayed" && jobs !== null
+              ? { _tag: "Replayed", id: said.id, job: job ?? null }
+              // Pruned between the two statements: asked again, nothing is in the way.
+              : said._tag === "Skipped" && job !== undefined
+              ? { _tag: "Skipped", id: said.id, job }
+              : unavailable("store")
+          )
+        }
       }
+    })
+    if (shown.length > 0) {
+      // One turn for all of it: whoever waits for one each time waits for every other batch again.
+      yield* (atomic ? turns.withPermits(1)(show) : show)
     }
     return { again, later: entries.filter((entry) => later.has(entry)) }
   })

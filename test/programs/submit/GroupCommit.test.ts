@@ -304,6 +304,29 @@ test("a batch that waits for what others do not need holds up no other", () =>
     }
   }))
 
+test("a large batch that is repeated is answered beside others, however many jobs are read for that", () =>
+  Effect.gen(function*() {
+    const faults = yield* FaultyStore.Faults
+    const { submitAll } = yield* Submitter
+    const drafts = Array.from({ length: 400 }, (_, n) => draft({ key: `k${n}` }))
+    yield* submitAll(drafts)
+    faults.submitMs = 2_000
+    const others = yield* Effect.forEach(
+      Array.from({ length: GroupCommit.batchesMax }),
+      () => Effect.forkChild(Effect.forever(submitAll([draft()])), { startImmediately: true })
+    )
+    const again = yield* Effect.forkChild(submitAll(drafts), { startImmediately: true })
+    for (let passedMs = 0; passedMs < GroupCommit.batchDeadlineMs; passedMs += 500) {
+      yield* settle
+      yield* TestClock.adjust(500)
+    }
+    const answered = again.pollUnsafe()
+    yield* Fiber.interruptAll(others)
+    yield* TestClock.adjust(GroupCommit.batchDeadlineMs)
+    assert.isDefined(answered)
+    assert.deepStrictEqual(new Set((yield* Fiber.join(again)).map(({ _tag }) => _tag)), new Set(["Replayed"]))
+  }))
+
 test("the workers are told after the commit, unless the store has told them", () =>
   Effect.gen(function*() {
     const { submit } = yield* Submitter
