@@ -116,7 +116,8 @@ const measureAll = Effect.fnUntraced(function*(groups, env) {
   const total = groups.reduce((sum, one) => sum + one.rows.length * one.rounds, 0)
   const start = Date.now()
   let done = 0
-  for (let round = 0; round < asked.rounds; round++) {
+  const most = Math.max(0, ...groups.map(({ rounds }) => rounds))
+  for (let round = 0; round < most; round++) {
     for (const one of groups.filter(({ rounds }) => round < rounds)) {
       for (const [index, row] of one.rows.entries()) {
         done += 1
@@ -134,7 +135,7 @@ const measureOwn = ({ PEERS_DATABASE_URL }) => {
   const scaled = (count) => Math.max(200, Math.round(count * size))
   const options = {
     suites: values.own,
-    rounds: 1,
+    rounds: asked.rounds,
     drains: [20_000, 100_000, 200_000].map(scaled).join(","),
     rows: scaled(1_000_000),
     seconds: values.seconds
