@@ -102,8 +102,8 @@ const stopOnSignals = (stop: () => Promise<void>): () => void => {
  * `handlers` it runs jobs, without any it only submits; it does the chores unless `keeper` is `false`. Nothing ends the
  * process: call `stop()`, or say `stopOnSignals`.
  *
- * Rejects with `StartFailed`, whose message names the option to change. A database that is away is waited for, for two
- * minutes.
+ * Rejects with `StartFailed`, whose message names the option to change. A database that is away is waited for: for two
+ * minutes where its address refuses, for up to eight where nobody answers at all.
  *
  * ```ts
  * const deadman = await Deadman.start({ databaseUrl: "postgres://user@host:5432/name", handlers: [greeter], slots: 8 })

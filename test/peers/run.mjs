@@ -174,7 +174,9 @@ const main = Effect.gen(function*() {
   const last = groups.filter((one) => isIn([one], "deadman-scale"))
   const tables = yield* measureAll(groups.filter((one) => !last.includes(one)), env)
   if (last.length > 0) tables.push(...yield* Effect.scoped(Effect.flatMap(broker(env), (env) => measureAll(last, env))))
-  const own = values.own === "" ? [] : ["**Deadman by itself, one round** (`dist/bench.js`)", measureOwn(env)]
+  const own = values.own === ""
+    ? []
+    : [`**Deadman by itself, ${asked.rounds} rounds** (\`dist/bench.js\`)`, measureOwn(env)]
   const text = [circumstances(river), ...tables, ...own].join("\n\n")
   process.stdout.write(`${text}\n`)
   if (values.write) write(text)

@@ -181,6 +181,29 @@ it.layer(Layer.provideMerge(submitterLayer, Postgres.layer), { excludeTestServic
         assert.strictEqual(yield* stored(flush), flush.length)
       }))
 
+    it.effect("where the routes are locked, types that are new wait, and those that are known only if none can be read", () =>
+      Effect.gen(function*() {
+        const { failures, submit } = yield* anotherProcess
+        const [known] = yield* submittedAll(1)
+        const fresh = yield* Jobs.freshType
+        const flush = [...yield* ofEachKind(known!.type), ...yield* ofEachKind(fresh)]
+        const readable = yield* during(`LOCK TABLE deadman.route IN EXCLUSIVE MODE`, [], submit(flush))
+        assert.deepStrictEqual(
+          tags(readable),
+          flush.map(({ type }) => type === known!.type ? "Created" : "Undecided")
+        )
+        const [second] = yield* submittedAll(1)
+        const others = [...yield* ofEachKind(second!.type), ...yield* ofEachKind(yield* Jobs.freshType)]
+        const before = failures.length
+        const locked = yield* during(`LOCK TABLE deadman.route IN ACCESS EXCLUSIVE MODE`, [], submit(others))
+        assert.deepStrictEqual(new Set(tags(locked)), new Set(["Undecided"]))
+        assert.isAtMost(failures.length - before, 8, "nobody is asked for one by one")
+        const all = [...flush, ...others]
+        assert.deepStrictEqual(new Set(tags(yield* submit(all))), new Set(["Created"]))
+        assert.strictEqual(yield* stored(all), all.length)
+        assert.deepStrictEqual(yield* Rows.untallied, [])
+      }))
+
     it.effect("a place that is held costs a flush with many keys a second of waiting, and the rest is stored", () =>
       Effect.gen(function*() {
         const { failures, submit } = yield* anotherProcess

@@ -441,3 +441,29 @@ it.effect("closing waits for what is under way, and refuses what is new", () =>
     assert.strictEqual((yield* Fiber.join(inFlight))._tag, "Created")
     yield* Fiber.join(closing)
   }))
+
+it.effect("closing waits for what the store does not know yet, until its deadline", () =>
+  Effect.gen(function*() {
+    const scope = yield* Scope.make()
+    const context = yield* Layer.buildWithScope(layer, scope)
+    const faults = Context.get(context, FaultyStore.Faults)
+    faults.undecided.add("t")
+    faults.undecided.add("never")
+    const [known, unknown] = yield* submitted([draft(), { ...draft(), type: JobType.make("never") }]).pipe(
+      Effect.provide(context)
+    )
+    yield* settle
+    const closing = yield* Effect.forkChild(Scope.close(scope, Exit.void), { startImmediately: true })
+    yield* TestClock.adjust("1 second")
+    assert.isUndefined(closing.pollUnsafe(), "both are at rest between two tries")
+    faults.undecided.delete("t")
+    yield* TestClock.adjust("1 second")
+    assert.strictEqual((yield* Fiber.join(known!))._tag, "Created")
+    assert.isUndefined(closing.pollUnsafe())
+    yield* TestClock.adjust(GroupCommit.deadlineMs - 1_900)
+    assert.strictEqual((yield* Effect.flip(Fiber.join(unknown!))).reason, "store")
+    yield* Fiber.join(closing)
+    const asked = faults.submits.length
+    yield* TestClock.adjust("5 seconds")
+    assert.lengthOf(faults.submits, asked)
+  }))

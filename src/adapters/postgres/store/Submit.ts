@@ -53,15 +53,16 @@ export const make = (db: Database["Service"], options: StoreOptions): Pick<JobSt
     Effect.gen(function*() {
       const rest = jobs.filter((job) => !answers.has(job))
       if (error.kind === "locked") answers.waitedMs += lockMs ?? Sql.lockMs
-      // Only who must add a route waits for one.
-      if (error.lockedRow === "route" && lockMs !== Sql.partLockMs) {
+      // Only who must add a route waits for one, or for the table of all of them while it can be read.
+      const isOfRoute = error.lockedRow === "route"
+      if (error.kind === "locked" && (isOfRoute || error.lockedRow === undefined) && lockMs !== Sql.partLockMs) {
         const known = yield* Effect.catchIf(
           ofKnownRoutes(rest),
           (error) => error.kind === "locked",
           () => Effect.succeed(new Set<NewJob | undefined>())
         )
-        if (known.size > 0) {
-          const unknown = rest.filter((job) => !known.has(job))
+        const unknown = rest.filter((job) => !known.has(job))
+        if (known.size > 0 && (isOfRoute || unknown.length > 0)) {
           yield* split(lane, rest.filter((job) => known.has(job)), Sql.partLockMs, answers)
           // Asked anew: what was waited for may be there meanwhile.
           return yield* unknown.length === 0
