@@ -192,6 +192,11 @@ it.layer(Layer.provideMerge(submitterLayer, Postgres.layer), { excludeTestServic
           tags(readable),
           flush.map(({ type }) => type === known!.type ? "Created" : "Undecided")
         )
+        const asked = failures.length
+        const beside = [...yield* ofEachKind(known!.type), ...yield* ofEachKind(yield* Jobs.freshType)]
+        const untold = yield* during(`LOCK TABLE deadman.tally`, [], submit(beside))
+        assert.deepStrictEqual(new Set(tags(untold)), new Set(["Undecided"]))
+        assert.isAtMost(failures.length - asked, 10, "where it is another table, none of a new type is asked for apart")
         const [second] = yield* submittedAll(1)
         const others = [...yield* ofEachKind(second!.type), ...yield* ofEachKind(yield* Jobs.freshType)]
         const before = failures.length

@@ -63,7 +63,12 @@ export const make = (db: Database["Service"], options: StoreOptions): Pick<JobSt
         )
         const unknown = rest.filter((job) => !known.has(job))
         if (known.size > 0 && (isOfRoute || unknown.length > 0)) {
-          yield* split(lane, rest.filter((job) => known.has(job)), Sql.partLockMs, answers)
+          const those = rest.filter((job) => known.has(job))
+          yield* split(lane, those, Sql.partLockMs, answers)
+          // Those need no route, so it is another table, which the others would wait for as well.
+          if (!isOfRoute && those.every((job) => answers.get(job)?._tag === "Undecided")) {
+            return undecided(unknown, answers)
+          }
           // Asked anew: what was waited for may be there meanwhile.
           return yield* unknown.length === 0
             ? Effect.void
