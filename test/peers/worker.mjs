@@ -43,7 +43,7 @@ process.on("message", async (message) => {
   } else if (message.kind === "usage") {
     process.send({ kind: "usage", cpu: selfCpu() - cpuAtGo, rss: process.memoryUsage().rss })
   } else if (message.kind === "stop") {
-    process.send({
+    const end = {
       kind: "end",
       handled,
       last,
@@ -51,7 +51,9 @@ process.on("message", async (message) => {
       cpu: selfCpu() - cpuAtGo,
       cpuOfJobs: selfCpu() - cpuAtFirst,
       rss: process.resourceUsage().maxRSS / 1024
-    })
+    }
+    // Of a long run it is more than a pipe takes at once, and an exit would leave the rest unsent.
+    await new Promise((resolve) => process.send(end, resolve))
     await Promise.race([worker.stop(), new Promise((resolve) => setTimeout(resolve, 3_000))]).catch(() => {})
     process.exit(0)
   }
