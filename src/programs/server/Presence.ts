@@ -6,6 +6,7 @@ import * as Meters from "../process/Meters.ts"
 import { RhythmPhase } from "../process/RhythmPhase.ts"
 import { Stopping } from "../process/Stopping.ts"
 import * as Reports from "../worker/Reports.ts"
+import * as Signal from "../worker/Signal.ts"
 import { Identity } from "./StatusView.ts"
 
 export const layer = Layer.effectDiscard(Effect.gen(function*() {
@@ -33,6 +34,8 @@ export const layer = Layer.effectDiscard(Effect.gen(function*() {
     sessions,
     session,
     stamp: () => `${Meters.stamp(context)} ${stopping.isStopping()}`,
+    quiet: () => false,
+    stirred: Signal.make(),
     now,
     rhythm: Rhythm.make(yield* RhythmPhase, now)
   }))

@@ -16,13 +16,19 @@ export interface Calm {
 export const make = (options: {
   /** Whether wakes arrive at present, as far as is known. */
   readonly hinted: () => boolean
+  /** It is told when what held has ended. */
+  readonly ended: () => void
   readonly now: () => number
 }): Calm => {
   let stirredMs = options.now()
   return {
     holds: () => options.hinted() && options.now() - stirredMs >= afterMs,
     stir: () => {
+      const wasMs = stirredMs
       stirredMs = options.now()
+      if (stirredMs - wasMs >= afterMs) {
+        options.ended()
+      }
     }
   }
 }

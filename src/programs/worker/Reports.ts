@@ -1,16 +1,19 @@
 /**
- * Tells people who this process is and what it does: within about three seconds of a change, and every twelve or so
- * without one, so that a row of fifteen seconds is one of a process that is gone.
+ * Tells people who this process is and what it does: within about three seconds of a change, or five where it runs
+ * nothing, and every ten or so without one, so that a row of fifteen seconds is one of a process that is gone.
  */
 import { Effect } from "effect"
 import type { Rhythm } from "../../ports/Rhythm.ts"
 import { type Session, type Sessions, SessionsUnavailable } from "../../ports/Sessions.ts"
 import * as Deadline from "./Deadline.ts"
 import * as Outage from "./Outage.ts"
+import type { Signal } from "./Signal.ts"
 
 /** `/stats` is at most five seconds behind, and reads these every second and a half. */
 const lookEveryMs = 2_500
-const sayEveryMs = 12_500
+/** Where nothing runs. As seldom as it looks for jobs, and as it says that it is there: so all of it costs one wake. */
+const quietEveryMs = 5_000
+const sayEveryMs = 10_000
 const deadlineMs = 3_000
 
 export const run = Effect.fnUntraced(function*(options: {
@@ -18,10 +21,13 @@ export const run = Effect.fnUntraced(function*(options: {
   readonly session: Effect.Effect<Session>
   /** What tells, without building it, whether the session is another one. */
   readonly stamp: () => string
+  /** Whether nothing runs here, and `stirred` is told before something does. */
+  readonly quiet: () => boolean
+  readonly stirred: Signal
   readonly now: () => number
   readonly rhythm: Rhythm
 }): Effect.fn.Return<never> {
-  const { now, sessions, rhythm } = options
+  const { now, quiet, sessions, stirred, rhythm } = options
   const outage = Outage.make("reporting this process")
   let said: string | null = null
   let saidMs = Number.NEGATIVE_INFINITY
@@ -39,7 +45,7 @@ export const run = Effect.fnUntraced(function*(options: {
         Effect.catchCause((cause) => outage.failed(now(), cause))
       )
     }
-    yield* Effect.sleep(rhythm.within(lookEveryMs))
+    yield* stirred.wait(rhythm.within(quiet() ? quietEveryMs : lookEveryMs))
   }
 })
 

@@ -39,6 +39,7 @@ import * as Notes from "./Notes.ts"
 import * as Reports from "./Reports.ts"
 import * as Runs from "./Runs.ts"
 import * as Settler from "./Settler.ts"
+import * as Signal from "./Signal.ts"
 import * as Slots from "./Slots.ts"
 import * as Subscribing from "./Subscribing.ts"
 import { WorkerConfig } from "./WorkerConfig.ts"
@@ -75,7 +76,8 @@ const make = Effect.gen(function*() {
 
   const now = () => Number(clock.monotonicTimeNanosUnsafe()) / 1e6
   const rhythm = Rhythm.make(yield* RhythmPhase, now)
-  const calm = Calm.make({ hinted: () => subscribing.hinted(), now })
+  const stirred = Signal.make()
+  const calm = Calm.make({ hinted: () => subscribing.hinted(), ended: stirred.notify, now })
   const leaseMs = Duration.toMillis(config.lease)
   const everyMs = heartbeatMs(leaseMs)
   // One more loss and it is dead as a crash loop: that one must be its own.
@@ -277,12 +279,15 @@ const make = Effect.gen(function*() {
     sessions,
     session,
     stamp: () => `${Meters.stamp(context)} ${slots.running()} ${slots.runaways()} ${draining}`,
+    quiet: () => calm.holds() && slots.running() + slots.waiting() === 0 && !draining,
+    stirred,
     now,
     rhythm
   }))
   const claiming = yield* Effect.forkScoped(claims.run)
   yield* Effect.addFinalizer(Effect.fnUntraced(function*() {
     draining = true
+    stirred.notify()
     claims.stop()
     slots.close()
     toFinish = slots.running()
