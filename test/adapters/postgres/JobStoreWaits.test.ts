@@ -209,6 +209,23 @@ it.layer(Layer.provideMerge(submitterLayer, Postgres.layer), { excludeTestServic
         assert.deepStrictEqual(yield* Rows.untallied, [])
       }))
 
+    it.effect("where the routes are locked, many new types in front of a known one do not hold it up", () =>
+      Effect.gen(function*() {
+        const { submit } = yield* anotherProcess
+        const [known] = yield* submittedAll(1)
+        const retained = (type: JobType) => Effect.map(Jobs.job({ type }), (job) => ({ ...job, retainMs: 3_600_000 }))
+        const fresh = yield* Effect.forEach(
+          Array.from({ length: 150 }),
+          () => Effect.flatMap(Jobs.freshType, retained)
+        )
+        const others = yield* Effect.forEach(Array.from({ length: 3 }), () => retained(known!.type))
+        const flush = [...fresh, ...others]
+        const answers = yield* during(`LOCK TABLE deadman.route IN EXCLUSIVE MODE`, [], submit(flush))
+        assert.deepStrictEqual(tags(answers), [...fresh.map(() => "Undecided"), ...others.map(() => "Created")])
+        assert.deepStrictEqual(new Set(tags(yield* submit(flush))), new Set(["Created"]))
+        assert.strictEqual(yield* stored(flush), flush.length)
+      }))
+
     it.effect("a place that is held costs a flush with many keys a second of waiting, and the rest is stored", () =>
       Effect.gen(function*() {
         const { failures, submit } = yield* anotherProcess

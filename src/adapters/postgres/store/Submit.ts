@@ -42,6 +42,23 @@ export const make = (db: Database["Service"], options: StoreOptions): Pick<JobSt
 
   const laneOf = (job: NewJob): Lanes.Store => Terms.hasTerms(job) ? withTerms : keyed
 
+  /** As long as it took: for a table that a statement names, it waits longer than it is told to, before it is told. */
+  const counted = Effect.fnUntraced(function*<A>(ask: Effect.Effect<A, DatabaseFailed>, answers: Lanes.Answers) {
+    const from = yield* Clock.monotonicTimeNanos
+    const count = Effect.map(Clock.monotonicTimeNanos, (now) => {
+      answers.waitedMs += Number(now - from) / 1e6
+    })
+    return yield* Effect.tapError(ask, ({ kind }) => kind === "locked" ? count : Effect.void)
+  })
+
+  /** Those that need no new route; none where nobody can read which there are. */
+  const knownOf = (jobs: ReadonlyArray<NewJob>, answers: Lanes.Answers) =>
+    Effect.catchIf(
+      counted(ofKnownRoutes(jobs), answers),
+      (error) => error.kind === "locked",
+      () => Effect.succeed(new Set<NewJob | undefined>())
+    )
+
   /** Sends in parts what was refused or locked as a whole, and answers where it cannot be parted further. */
   const parted = (
     lane: Lanes.Store,
@@ -52,15 +69,10 @@ export const make = (db: Database["Service"], options: StoreOptions): Pick<JobSt
   ): Effect.Effect<void, DatabaseFailed> =>
     Effect.gen(function*() {
       const rest = jobs.filter((job) => !answers.has(job))
-      if (error.kind === "locked") answers.waitedMs += lockMs ?? Sql.lockMs
       // Only who must add a route waits for one, or for the table of all of them while it can be read.
       const isOfRoute = error.lockedRow === "route"
       if (error.kind === "locked" && (isOfRoute || error.lockedRow === undefined) && lockMs !== Sql.partLockMs) {
-        const known = yield* Effect.catchIf(
-          ofKnownRoutes(rest),
-          (error) => error.kind === "locked",
-          () => Effect.succeed(new Set<NewJob | undefined>())
-        )
+        const known = yield* knownOf(rest, answers)
         const unknown = rest.filter((job) => !known.has(job))
         if (known.size > 0 && (isOfRoute || unknown.length > 0)) {
           const those = rest.filter((job) => known.has(job))
@@ -109,7 +121,7 @@ export const make = (db: Database["Service"], options: StoreOptions): Pick<JobSt
     lockMs: number | null,
     answers: Lanes.Answers
   ): Effect.Effect<void, DatabaseFailed> =>
-    lane(null, jobs, lockMs, answers).pipe(
+    counted(lane(null, jobs, lockMs, answers), answers).pipe(
       Effect.retry({ times: Lanes.roundMax, while: (error) => error.kind === "deadlock" }),
       Effect.catchIf(
         (error) => error.kind === "refused" || error.kind === "locked",
@@ -145,7 +157,10 @@ export const make = (db: Database["Service"], options: StoreOptions): Pick<JobSt
     }
   })
 
-  /** So many at a time. Where all of some met what is locked, the next of their kinds would wait for the same. */
+  /**
+   * So many at a time. Where all of some met what is locked, the next of their kinds would wait for the same; but for those
+   * that need no new route, where all of the ones before did.
+   */
   const inChunks = Effect.fnUntraced(function*(jobs: ReadonlyArray<NewJob>, answers: Lanes.Answers) {
     let rest = jobs
     while (rest.length > 0) {
@@ -154,8 +169,11 @@ export const make = (db: Database["Service"], options: StoreOptions): Pick<JobSt
       yield* split(withTerms, some, null, answers)
       if (some.every((job) => answers.get(job)?._tag === "Undecided")) {
         const kinds = new Set(some.map(Held.kindOf))
-        undecided(rest.filter((job) => kinds.has(Held.kindOf(job))), answers)
-        rest = rest.filter((job) => !kinds.has(Held.kindOf(job)))
+        const alike = rest.filter((job) => kinds.has(Held.kindOf(job)))
+        const known = alike.length === 0 ? new Set() : yield* knownOf([...some, ...alike], answers)
+        const held = new Set(some.some((job) => known.has(job)) ? alike : alike.filter((job) => !known.has(job)))
+        undecided([...held], answers)
+        rest = rest.filter((job) => !held.has(job))
       }
     }
   })
@@ -217,6 +235,7 @@ export const make = (db: Database["Service"], options: StoreOptions): Pick<JobSt
   /** Plain ones that have waited for a lock. */
   const waited = (jobs: ReadonlyArray<NewJob>, error: DatabaseFailed) => {
     const answers = new Lanes.Answers()
+    answers.waitedMs = Sql.lockMs
     return Effect.map(parted(unkeyed, jobs, null, answers, error), () => inOrder(jobs, answers))
   }
 
