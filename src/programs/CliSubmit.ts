@@ -1,12 +1,12 @@
 /** `deadman submit`: one job, from what is on the command line or on stdin. */
 import { Clock, Effect, Option } from "effect"
 import { Argument, Command, Flag } from "effect/cli"
-import type { NewJob } from "../adapters/http/Client.ts"
+import type { Client, NewJob } from "../adapters/http/Client.ts"
 import type { ClientError, InvalidRequest } from "../adapters/http/ClientError.ts"
 import * as JobText from "./cli/JobText.ts"
 import * as Text from "./cli/Text.ts"
 import { lengthFlag, payloadArgument, payloadOf } from "./CliInput.ts"
-import { asking, Unsaid, usage } from "./CliRoot.ts"
+import { type Answer, asking, Unsaid, usage } from "./CliRoot.ts"
 
 const instantOf = (text: string): Option.Option<number> => {
   const read = Text.instantOf(text)
@@ -23,6 +23,24 @@ const notAnInstant = (text: string): string =>
 /** A server of before `delay_ms`: then it is by this machine's clock. */
 const knowsNoDelays = (error: ClientError): error is InvalidRequest =>
   error._tag === "InvalidRequest" && error.code === "unknown_field" && error.field === "delay_ms"
+
+/** A process has reported itself by then, and what the server counts is newer than the job. */
+const unhandledAfter = "10 seconds"
+
+/** A job of a type that nobody runs is well: it only waits, and nothing else would tell whoever waits for it. */
+const sayUnhandled = (client: Client["Service"], type: string, note: Answer["note"]): Effect.Effect<void> =>
+  Effect.sleep(unhandledAfter).pipe(
+    Effect.andThen(client.stats),
+    Effect.flatMap(({ unhandled }) =>
+      Object.hasOwn(unhandled, type)
+        ? note(
+          `no process has a handler for ${type}: start a worker whose DEADMAN_HANDLERS has it, or cancel the job if the ` +
+            "type is a mistake"
+        )
+        : Effect.void
+    ),
+    Effect.ignore
+  )
 
 export const submit = Command.make(
   "submit",
@@ -106,9 +124,10 @@ export const submit = Command.make(
         return yield* show(job, () => job.id)
       }
       yield* note(`waiting for ${job.id}`)
-      const ended = yield* client.waitFor(job.id, {
-        within: Option.getOrElse(flags.within, () => 60_000)
-      })
+      const ended = yield* Effect.raceFirst(
+        client.waitFor(job.id, { within: Option.getOrElse(flags.within, () => 60_000) }),
+        Effect.andThen(sayUnhandled(client, flags.type, note), Effect.never)
+      )
       yield* show(ended, () => JobText.page(look, ended))
       if (ended.state === "dead") {
         return yield* new Unsaid({ exit: 1 })

@@ -135,9 +135,15 @@ it.layer(Server.layer, { excludeTestServices: true, timeout: "2 minutes" })("dea
       assert.match(text, /failed, attempt 1/)
       const resubmitted = documentOf(ok(yield* deadman("resubmit", job.id, "--json")))
       assert.strictEqual(resubmitted.resubmitted_from, job.id)
-      const late = yield* deadman("submit", "cli.none", "--wait", "--within", "300ms", "--json")
-      assert.strictEqual(late.code, 1)
-      assert.strictEqual(documentOf(late).error.code, "not_ended")
+    }), 180_000)
+
+  it.effect("says of a job it waits for that nobody has a handler for its type", () =>
+    Effect.gen(function*() {
+      const late = yield* deadman("submit", "cli.nobody", "--wait", "--within", "20s", "--json")
+      assert.deepStrictEqual([late.code, documentOf(late).error.code], [1, "not_ended"])
+      assert.match(late.err, /^no process has a handler for cli\.nobody: start a worker/m)
+      const asleep = ok(yield* deadman("submit", "sleep", "14000", "--wait"))
+      assert.notInclude(asleep.err, "no process has a handler")
     }), 180_000)
 
   it.effect("books a job for later, lets it run now, and cancels it", () =>
