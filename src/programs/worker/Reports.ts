@@ -31,9 +31,10 @@ export const run = Effect.fnUntraced(function*(options: {
   const outage = Outage.make("reporting this process")
   let said: string | null = null
   let saidMs = Number.NEGATIVE_INFINITY
+  const isDue = () => now() - saidMs >= sayEveryMs - lookEveryMs / 2
   while (true) {
     const stamp = options.stamp()
-    if (stamp !== said || now() - saidMs >= sayEveryMs - lookEveryMs / 2) {
+    if (stamp !== said || isDue()) {
       const startedMs = now()
       const session = yield* options.session
       yield* within(sessions.report(session), "report").pipe(
@@ -45,7 +46,8 @@ export const run = Effect.fnUntraced(function*(options: {
         Effect.catchCause((cause) => outage.failed(now(), cause))
       )
     }
-    yield* stirred.wait(rhythm.within(quiet() ? quietEveryMs : lookEveryMs))
+    // One that failed is made again soon: a row of fifteen seconds is of one that is gone.
+    yield* stirred.wait(rhythm.within(quiet() && !isDue() ? quietEveryMs : lookEveryMs))
   }
 })
 

@@ -1,6 +1,10 @@
 /** What a worker says of itself to people: how often, and how soon after a change. */
 import { assert, describe, it } from "@effect/vitest"
-import { Effect } from "effect"
+import { Clock, Effect } from "effect"
+import * as Rhythm from "../../../src/ports/Rhythm.ts"
+import { SessionsUnavailable } from "../../../src/ports/Sessions.ts"
+import * as Reports from "../../../src/programs/worker/Reports.ts"
+import * as Signal from "../../../src/programs/worker/Signal.ts"
 import { make, pass } from "../../support/WorkerWorld.ts"
 
 /** More than it takes until a worker that hears of nothing looks around less often. */
@@ -39,5 +43,43 @@ describe("reports", () => {
         const [after] = yield* world.sessions.list(60_000)
         assert.strictEqual(after!.running, 0)
       }
+    }))
+
+  it.effect("that fail are made again soon, also by a worker that runs nothing", () =>
+    Effect.gen(function*() {
+      const { sessions } = yield* make()
+      const clock = yield* Clock.Clock
+      const now = () => Number(clock.monotonicTimeNanosUnsafe()) / 1e6
+      const askedMs: Array<number> = []
+      const session = {
+        name: "idle",
+        role: "worker" as const,
+        version: "1",
+        handlers: [],
+        slots: 1,
+        running: 0,
+        runaways: 0,
+        draining: false,
+        counters: {}
+      }
+      const report = () =>
+        Effect.suspend(() => {
+          askedMs.push(now())
+          return askedMs.length === 2
+            ? Effect.fail(new SessionsUnavailable({ operation: "report", cause: new Error("fault") }))
+            : Effect.void
+        })
+      yield* Effect.forkChild(Reports.run({
+        sessions: { ...sessions, report },
+        session: Effect.succeed(session),
+        stamp: () => "the same",
+        quiet: () => true,
+        stirred: Signal.make(),
+        now,
+        rhythm: Rhythm.make(0, now)
+      }))
+      yield* pass(20_000)
+      assert.isAtLeast(askedMs.length, 3)
+      assert.isAtMost(askedMs[2]! - askedMs[1]!, 3_200)
     }))
 })
